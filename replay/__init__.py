@@ -1,0 +1,1 @@
+"""What runs afterwards: rebuild, re-execute, compare, locate, explain."""
