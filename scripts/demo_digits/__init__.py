@@ -1,0 +1,1 @@
+"""Three small trainings on handwritten digits, each with a bug that people really meet."""

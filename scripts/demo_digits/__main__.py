@@ -1,0 +1,141 @@
+"""Tell the whole story in a terminal: train, capture, replay, bisect, query."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.rule import Rule
+
+from flightrec import open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One training, what was planted in it, and what must be found."""
+
+    training: str
+    title: str
+    story: str
+    kind: str
+    phase: str
+    module: str
+    ops: tuple[str, ...]
+    """Operators that are a right answer."""
+
+
+ACTS = (
+    Act(
+        training="columns",
+        title="1. The output is blank and nothing crashes",
+        story="An attention looks at whole blocks of 4 columns. Digits are batched by length, and\n"
+        "one batch holds only narrow ones: no whole block, every weight zero, logits all 0.",
+        kind="zeroed",
+        phase="forward",
+        module="attention",
+        ops=("aten.mul.Tensor", "aten.floor_divide.default"),
+    ),
+    Act(
+        training="crops",
+        title="2. One sample turns the whole batch into NaN",
+        story="Each image is standardised. A random crop, drawn inside the model, lands on blank\n"
+        "paper: its standard deviation is 0, and batch norm spreads 0/0 over all 32 rows.",
+        kind="nan",
+        phase="forward",
+        module="standardise",
+        ops=("aten.div.Tensor",),
+    ),
+    Act(
+        training="streams",
+        title="3. The loss is fine, the gradient is infinite",
+        story="Two streams are blended with sqrt(share). Training drives one share to exactly 0;\n"
+        "the forward pass does not mind, the slope of the square root there is infinite.",
+        kind="inf",
+        phase="backward",
+        module="blend",
+        ops=("aten.div.Tensor",),
+    ),
+)
+
+FAILURES = """\
+SELECT i.run, i.kind, v.phase, v.module, v.op, v.sample, v.fidelity
+FROM incidents AS i JOIN verdicts AS v ON v.incident_id = i.id
+WHERE v.module IS NOT NULL ORDER BY i.id"""
+
+
+class Story:
+    """Run the commands a user would type, and show them with what they print."""
+
+    def __init__(self, store: Path, console: Console) -> None:
+        """Keep incidents in `store`, which is emptied first."""
+        self.store = store
+        self.console = console
+        shutil.rmtree(store, ignore_errors=True)
+
+    def run(self, shown: str, *command: str) -> None:
+        """Show `shown`, run `python -m command` in a new process, let it print."""
+        self.console.print(f"\n[bold green]$[/] {shown}")
+        self.console.file.flush()
+        subprocess.run([sys.executable, "-m", *command], check=True)  # noqa: S603
+
+    def flightrec(self, *words: str) -> None:
+        """Run one command of the recorder's command line on this store."""
+        shown = " ".join(f'"{word}"' if " " in word else word for word in words)
+        self.run(f"flightrec {shown}", "flightrec", *words, "--store", str(self.store))
+
+    def act(self, act: Act) -> None:
+        """Train until it fails, then replay and explain the first incident in new processes."""
+        self.console.print(Panel(act.story, title=act.title, title_align="left"))
+        before = set(open_store(str(self.store)).ids())
+        self.run(
+            f"python -m demo_digits.train {act.training}",
+            "demo_digits.train",
+            act.training,
+            str(self.store),
+        )
+        first = min(set(open_store(str(self.store)).ids()) - before)
+        self.flightrec("bisect", first)
+
+    def query(self) -> None:
+        """Show all incidents, replay one, and ask one question over all of them."""
+        self.console.print(Rule("All incidents"))
+        self.flightrec("ls")
+        self.flightrec("replay", min(open_store(str(self.store)).ids()))
+        self.flightrec("query", FAILURES)
+
+    def found(self) -> int:
+        """Count the planted bugs that were named, after the verdicts in the store."""
+        with open_store(str(self.store)).connect() as connection:
+            rows = connection.execute(FAILURES).fetchall()
+        right = 0
+        for act in ACTS:
+            mine = [row[1:5] for row in rows if row[0] == act.training]
+            right += any((act.kind, act.phase, act.module, op) in mine for op in act.ops)
+        return right
+
+
+def main() -> int:
+    """Tell the story; the exit code is 0 where every planted bug was named."""
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument("--store", type=Path, default=Path("demo-incidents"))
+    console = Console(highlight=False)
+    started = time.perf_counter()
+    story = Story(parser.parse_args().store, console)
+    for act in ACTS:
+        story.act(act)
+    story.query()
+    right = story.found()
+    seconds = time.perf_counter() - started
+    console.print(f"\n{right} of {len(ACTS)} planted bugs named, {seconds:.0f} s, {story.store}/")
+    return 0 if right == len(ACTS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

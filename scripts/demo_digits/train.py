@@ -1,0 +1,80 @@
+"""Train one of the three networks with the recorder on: `python -m demo_digits.train NAME STORE`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from demo_digits.data import bucketed_batches, random_batches
+from demo_digits.models import ColumnReader, CropNet, TwoStreams
+from flightrec import FlightRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+STEPS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What one training is made of."""
+
+    model: Callable[[], nn.Module]
+    batches: Callable[[], Iterator[tuple[tuple[Any, ...], Tensor]]]
+    rate: float
+    """Learning rate of Adam."""
+
+    seed: int
+    """Decides the first weights, and what is drawn inside the model."""
+
+
+TRAININGS = {
+    "columns": Training(model=ColumnReader, batches=lambda: bucketed_batches(7), rate=0.03, seed=7),
+    "crops": Training(model=CropNet, batches=lambda: random_batches(STEPS, 7), rate=0.003, seed=7),
+    "streams": Training(
+        model=TwoStreams, batches=lambda: random_batches(STEPS, 11), rate=0.02, seed=11
+    ),
+}
+
+
+def train(name: str, store: str, console: Console) -> list[str]:
+    """Train the network called `name`, print its loss, return the ids of its incidents."""
+    training = TRAININGS[name]
+    torch.manual_seed(training.seed)
+    model = training.model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate)
+    with FlightRecorder(store, model=model, optimizer=optimizer, run=name) as recorder:
+        for number, batch in enumerate(training.batches()):
+            with recorder.step(batch):
+                inputs, labels = batch
+                logits = model(*inputs)
+                loss = cross_entropy(logits, labels)
+                recorder.loss(loss)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            if isinstance(model, TwoStreams):
+                model.blend.project()
+            if number % 20 == 0:
+                right = (logits.argmax(1) == labels).float().mean()
+                console.print(f"step {number:4d}   loss {loss:7.4f}   right {right:4.0%}")
+    return list(recorder.incidents)
+
+
+def main() -> None:
+    """Train the network and fill the store that the command line names."""
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stdout)
+    torch.set_num_threads(1)
+    name, store = sys.argv[1:]
+    train(name, store, Console(highlight=False))
+
+
+if __name__ == "__main__":
+    main()
