@@ -1,0 +1,342 @@
+"""From live records to a Capture: copied on the training thread, finished in the background."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flightrec import structure
+from flightrec.tree import Encoder, TensorTable, number, rebase, tensor_hash
+from flightrec.types import Capture, Stat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import torch
+    from torch import nn
+
+    from flightrec.buffers.ring import BackwardRecord, CallRecord, SegmentRecord, StepEntry
+    from flightrec.probes.state import StateSnapshot
+    from flightrec.rng import Generators, RngState
+    from flightrec.types import Finding, Json, Site, StepRecord
+
+FORMAT = 1
+OUTPUT_BYTES = 256 * 1024 * 1024
+"""An output larger than this is kept as a hash only."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """Everything of one failure, copied; `finish` turns it into a Capture later."""
+
+    id: str
+    manifest: dict[str, Any]
+    table: TensorTable
+    hashed: list[tuple[dict[str, Any], torch.Tensor]] = field(default_factory=list)
+    """Manifest entries that still need the content hash of a copied tensor."""
+
+    records: tuple[StepRecord, ...] = ()
+
+    def finish(self, late: Mapping[str, Any]) -> Capture:
+        """Hash and export; `late` holds manifest entries that were not ready before."""
+        for entry, tensor in self.hashed:
+            entry["hash"] = tensor_hash(tensor)
+        storages, tensors = self.table.export()
+        sites, stats_TSK = stack_statistics(self.records)
+        return Capture(
+            id=self.id,
+            manifest={**self.manifest, **late},
+            storages=storages,
+            tensors=tensors,
+            sites=sites,
+            stats_TSK=stats_TSK,
+        )
+
+
+class Drafter:
+    """Copies what an incident needs out of the live run into one table of tensors."""
+
+    def __init__(
+        self,
+        roots: Mapping[str, nn.Module],
+        generators: Generators,
+        *,
+        weights: bool,
+        gradient_bytes: int,
+    ) -> None:
+        """Draft one incident of `roots`; call the methods, then `freeze`."""
+        self.table = TensorTable()
+        self.not_captured: list[dict[str, str]] = []
+        self.hashed: list[tuple[dict[str, Any], torch.Tensor]] = []
+        self._roots = roots
+        self._generators = generators
+        self._weights = weights
+        self._gradient_bytes = gradient_bytes
+        self._maps: dict[int, list[int]] = {}
+        self._pending_hashes: list[tuple[dict[str, Any], int]] = []
+        self._now: dict[str, dict[str, Any]] = {}
+
+    def model(self) -> dict[str, Any]:
+        """Describe the roots with their weights as they are now."""
+        if not self._weights:
+            self.not_captured.append(
+                {"what": "weights", "why": "weights='none'; replay needs --model"}
+            )
+            return {"roots": None, "sources": []}
+        description = structure.describe(self._roots, self.table)
+        self.not_captured.extend(description.not_captured)
+        return {"roots": description.node, "sources": description.sources}
+
+    def segment(
+        self, segment: SegmentRecord, entry: StepEntry, state_now: StateSnapshot
+    ) -> dict[str, Any]:
+        """Encode the newest segment, with outputs and the gradients that entered them."""
+        self._now = dict(state_now.attributes)
+        unavailable = segment.unavailable
+        for backward in segment.backwards:
+            if any(grad._version != version for _, _, grad, version in backward.gradients):
+                unavailable = unavailable or "a gradient was changed in place by a hook"
+        return {
+            "step": entry.step,
+            "first_step": segment.first_step,
+            "rng": self._rng(entry.rng),
+            "batch": self._rebased(entry.batch, entry.table),
+            "calls": [self._call(call, outputs=True) for call in segment.calls],
+            "backwards": [self._backward(backward) for backward in segment.backwards],
+            "loss": self._loss(segment.loss),
+            "gradients": [],
+            "gradients_unavailable": unavailable,
+            "grads_present": segment.grads_present,
+            "exception": None,
+        }
+
+    def control(self, entry: StepEntry, state_now: StateSnapshot) -> dict[str, Any]:
+        """Encode the inputs of an earlier, healthy step of the ring."""
+        self._now = dict(state_now.attributes)
+        return {
+            "step": entry.step,
+            "first_step": entry.step,
+            "rng": self._rng(entry.rng),
+            "batch": self._rebased(entry.batch, entry.table),
+            "calls": [self._call(call, outputs=False) for call in entry.calls],
+            "backwards": [],
+            "loss": None,
+            "gradients": [],
+            "gradients_unavailable": None,
+            "grads_present": False,
+            "exception": None,
+        }
+
+    def gradients(self, named: Iterable[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
+        """Encode the gradients of parameters: a hash always, values within the budget."""
+        entries = []
+        for name, gradient in named:
+            entry: dict[str, Any] = {"parameter": name, "hash": "", "tensor": None}
+            self._keep(entry, gradient.detach(), role="grad", name=name)
+            entries.append(entry)
+        return entries
+
+    def freeze(self) -> None:
+        """Copy everything added so far; later changes in the run are not seen."""
+        self.table.freeze()
+
+    def draft(
+        self, incident_id: str, manifest: dict[str, Any], records: tuple[StepRecord, ...]
+    ) -> Draft:
+        """Return the finished draft."""
+        self.freeze()
+        hashed = [(entry, self.table.frozen(i)) for entry, i in self._pending_hashes]
+        return Draft(
+            id=incident_id,
+            manifest=manifest,
+            table=self.table,
+            hashed=self.hashed + hashed,
+            records=records,
+        )
+
+    def _keep(self, entry: dict[str, Any], tensor: torch.Tensor, *, role: str, name: str) -> None:
+        size = tensor.numel() * tensor.element_size()
+        if size > OUTPUT_BYTES or (role == "grad" and size > self._gradient_bytes):
+            entry["hash"] = tensor_hash(tensor)
+            return
+        if role == "grad":
+            self._gradient_bytes -= size
+        index = self.table.add(tensor, role=role, name=name)
+        entry["tensor"] = index
+        self._pending_hashes.append((entry, index))
+
+    def _loss(self, loss: tuple[torch.Tensor, int] | None) -> dict[str, Any] | None:
+        if loss is None:
+            return None
+        return {
+            "tensor": self.table.add(loss[0], role="value", name="loss"),
+            "after_call": loss[1],
+        }
+
+    def _call(self, call: CallRecord, *, outputs: bool) -> dict[str, Any]:
+        return {
+            "index": call.index,
+            "root": call.root,
+            "module": call.module,
+            "step": call.step,
+            "args": self._rebased(call.args, call.table),
+            "kwargs": self._rebased(call.kwargs, call.table),
+            "rng": self._rng(call.rng),
+            "state": self._state(call.state),
+            "training": list(call.state.training),
+            "grad_enabled": call.grad_enabled,
+            "inference_mode": call.inference_mode,
+            "autocast": [dict(entry) for entry in call.autocast],
+            "outputs": self._outputs(call) if outputs else [],
+            "raised": call.raised,
+        }
+
+    def _outputs(self, call: CallRecord) -> list[dict[str, Any]]:
+        entries = []
+        for output in call.outputs:
+            tensor = output.tensor
+            entry: dict[str, Any] = {
+                "leaf": output.leaf,
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "shape": list(tensor.shape),
+                "hash": "",
+                "tensor": None,
+                "changed": _version(tensor) != output.version,
+                "requires_grad": output.requires_grad,
+            }
+            name = f"{call.root}:{call.module}{output.leaf}"
+            self._keep(entry, tensor, role="output", name=name)
+            entries.append(entry)
+        return entries
+
+    def _backward(self, backward: BackwardRecord) -> dict[str, Any]:
+        return {
+            "number": backward.number,
+            "after_call": backward.after_call,
+            "create_graph": backward.create_graph,
+            "gradients": [
+                {
+                    "call": call,
+                    "leaf": leaf,
+                    "tensor": self.table.add(
+                        gradient.detach(), role="grad_output", name=f"{call}:{leaf}"
+                    ),
+                }
+                for call, leaf, gradient, _ in backward.gradients
+            ],
+        }
+
+    def _state(self, state: StateSnapshot) -> dict[str, Any]:
+        """Encode buffers, and those attributes that differ from what they are now."""
+        buffers = {
+            name: self.table.add(tensor, role="buffer", name=name)
+            for name, tensor in state.buffers()
+        }
+        encoder = Encoder(self.table, modules=self._module_names())
+        attributes: dict[str, dict[str, Json]] = {}
+        for place, values in state.attributes:
+            now = self._now.get(place, {})
+            changed = {
+                name: encoder.encode(value, name=f"{place}.{name}")
+                for name, value in values.items()
+                if name not in now or not _same(now[name], value)
+            }
+            if changed:
+                attributes[place] = changed
+        return {"buffers": buffers, "attributes": attributes}
+
+    def _module_names(self) -> dict[int, str]:
+        return {
+            id(module): f"{key}:{name}"
+            for key, root in self._roots.items()
+            for name, module in root.named_modules()
+        }
+
+    def _rng(self, state: RngState) -> Json:
+        return self._generators.encode(state, self.table)
+
+    def _rebased(self, node: Json, table: TensorTable) -> Json:
+        index_map = self._maps.get(id(table))
+        if index_map is None:
+            index_map = self._maps[id(table)] = self.table.extend(table)
+        return rebase(node, index_map)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _same(now: Any, then: Any) -> bool:
+    """Is it the same value? Containers are the same when their items are."""
+    if now is then:
+        return True
+    if type(now) is not type(then):
+        return False
+    if type(now) in (bool, int, float, str):
+        return bool(now == then)
+    if type(now) in (list, deque, dict) and len(now) == len(then):
+        if type(now) is dict:
+            return list(now) == list(then) and all(map(is_, now.values(), then.values()))
+        return all(map(is_, now, then))
+    return False
+
+
+def stack_statistics(records: Sequence[StepRecord]) -> tuple[tuple[Site, ...], Any]:
+    """Join the rows of several steps to one array (T, S, K); NaN where a step lacks a site."""
+    rows: dict[Site, int] = {}
+    for record in records:
+        for site in record.sites:
+            rows.setdefault(site, len(rows))
+    stats_TSK = np.full((len(records), len(rows), len(Stat)), np.nan)
+    for step, record in enumerate(records):
+        if record.sites:
+            stats_TSK[step, [rows[site] for site in record.sites]] = record.stats_SK
+    return tuple(rows), stats_TSK
+
+
+def findings_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return findings as the manifest holds them."""
+    return [
+        {
+            "detector": finding.detector,
+            "site": None if finding.site is None else str(finding.site),
+            "step": finding.step,
+            "value": number(finding.value),
+            "limit": number(finding.limit),
+            "kind": finding.kind,
+            "level": finding.level,
+            "text": finding.text,
+        }
+        for finding in findings
+    ]
+
+
+def steps_json(records: Iterable[StepRecord]) -> list[dict[str, Any]]:
+    """Return the numbers of steps as the manifest holds them."""
+
+    def optional(value: float | None) -> Json:
+        return None if value is None else number(value)
+
+    return [
+        {
+            "step": record.step,
+            "loss": optional(record.loss),
+            "grad_norm": optional(record.grad_norm),
+            "lr": optional(record.lr),
+            "updated": record.updated,
+            "seconds": number(record.seconds),
+            "times": {name: number(value) for name, value in record.times.items()},
+            "scalars": {name: number(value) for name, value in record.scalars.items()},
+        }
+        for record in records
+    ]
+
+
+def now_utc() -> str:
+    """Return the time as ISO 8601 in UTC, to the microsecond."""
+    return datetime.now(UTC).isoformat()
