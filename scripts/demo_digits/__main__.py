@@ -83,7 +83,7 @@ class Story:
         """Show `shown`, run `python -m command` in a new process, let it print."""
         self.console.print(f"\n[bold green]$[/] {shown}")
         self.console.file.flush()
-        subprocess.run([sys.executable, "-m", *command], check=True)  # noqa: S603
+        subprocess.run([sys.executable, "-m", *command], check=True)
 
     def flightrec(self, *words: str) -> None:
         """Run one command of the recorder's command line on this store."""

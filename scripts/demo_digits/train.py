@@ -1,4 +1,4 @@
-"""Train one of the three networks with the recorder on: `python -m demo_digits.train NAME STORE`."""
+"""Train one network with the recorder on: `python -m demo_digits.train NAME STORE`."""
 
 from __future__ import annotations
 
