@@ -145,6 +145,13 @@ class Window:
     facts: Mapping[str, bool] = field(default_factory=dict)
     """Yes-or-no facts about the newest step that no statistic carries; see `detectors`."""
 
+    known_bad: frozenset[Site] = frozenset()
+    """Sites that held NaN or infinity before the run began, such as a buffer with a mask."""
+
+    early: tuple[StepRecord, ...] = ()
+    """The first steps of the run, oldest first: how large losses and gradients were when nothing
+    had been learned. Empty where nobody kept them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
