@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flightrec import structure
-from flightrec.tree import Encoder, TensorTable, number, rebase, tensor_hash
+from flightrec.tree import (
+    Encoder,
+    TensorLoader,
+    TensorTable,
+    is_plain,
+    rebase,
+    tensor_hash,
+)
 from flightrec.types import Capture, Stat
 
 if TYPE_CHECKING:
@@ -20,10 +26,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from flightrec.buffers.ring import BackwardRecord, CallRecord, SegmentRecord, StepEntry
+    from flightrec.buffers.ring import (
+        BackwardRecord,
+        CallRecord,
+        Encoded,
+        SegmentRecord,
+        StepEntry,
+    )
     from flightrec.probes.state import StateSnapshot
     from flightrec.rng import Generators, RngState
-    from flightrec.types import Finding, Json, Site, StepRecord
+    from flightrec.types import Json, Site, StepRecord
 
 FORMAT = 1
 OUTPUT_BYTES = 256 * 1024 * 1024
@@ -37,16 +49,17 @@ class Draft:
     id: str
     manifest: dict[str, Any]
     table: TensorTable
-    hashed: list[tuple[dict[str, Any], torch.Tensor]] = field(default_factory=list)
-    """Manifest entries that still need the content hash of a copied tensor."""
+    hashed: list[tuple[dict[str, Any], int]] = field(default_factory=list)
+    """Manifest entries that still need the content hash of a copied tensor, by its index."""
 
     records: tuple[StepRecord, ...] = ()
 
     def finish(self, late: Mapping[str, Any]) -> Capture:
         """Hash and export; `late` holds manifest entries that were not ready before."""
-        for entry, tensor in self.hashed:
-            entry["hash"] = tensor_hash(tensor)
         storages, tensors = self.table.export()
+        load = TensorLoader(tensors, lambda storage: storages[storage].data)
+        for entry, index in self.hashed:
+            entry["hash"] = tensor_hash(load(index))
         sites, stats_TSK = stack_statistics(self.records)
         return Capture(
             id=self.id,
@@ -72,13 +85,12 @@ class Drafter:
         """Draft one incident of `roots`; call the methods, then `freeze`."""
         self.table = TensorTable()
         self.not_captured: list[dict[str, str]] = []
-        self.hashed: list[tuple[dict[str, Any], torch.Tensor]] = []
         self._roots = roots
         self._generators = generators
         self._weights = weights
         self._gradient_bytes = gradient_bytes
         self._maps: dict[int, list[int]] = {}
-        self._pending_hashes: list[tuple[dict[str, Any], int]] = []
+        self._hashed: list[tuple[dict[str, Any], int]] = []
         self._now: dict[str, dict[str, Any]] = {}
 
     def model(self) -> dict[str, Any]:
@@ -105,7 +117,7 @@ class Drafter:
             "step": entry.step,
             "first_step": segment.first_step,
             "rng": self._rng(entry.rng),
-            "batch": self._rebased(entry.batch, entry.table),
+            "batch": None if entry.batch is None else self._rebased(entry.batch),
             "calls": [self._call(call, outputs=True) for call in segment.calls],
             "backwards": [self._backward(backward) for backward in segment.backwards],
             "loss": self._loss(segment.loss),
@@ -122,7 +134,7 @@ class Drafter:
             "step": entry.step,
             "first_step": entry.step,
             "rng": self._rng(entry.rng),
-            "batch": self._rebased(entry.batch, entry.table),
+            "batch": None if entry.batch is None else self._rebased(entry.batch),
             "calls": [self._call(call, outputs=False) for call in entry.calls],
             "backwards": [],
             "loss": None,
@@ -150,25 +162,33 @@ class Drafter:
     ) -> Draft:
         """Return the finished draft."""
         self.freeze()
-        hashed = [(entry, self.table.frozen(i)) for entry, i in self._pending_hashes]
         return Draft(
             id=incident_id,
             manifest=manifest,
             table=self.table,
-            hashed=self.hashed + hashed,
+            hashed=self._hashed,
             records=records,
         )
 
     def _keep(self, entry: dict[str, Any], tensor: torch.Tensor, *, role: str, name: str) -> None:
         size = tensor.numel() * tensor.element_size()
-        if size > OUTPUT_BYTES or (role == "grad" and size > self._gradient_bytes):
+        if (
+            not is_plain(tensor)
+            or size > OUTPUT_BYTES
+            or (role == "grad" and size > self._gradient_bytes)
+        ):
             entry["hash"] = tensor_hash(tensor)
             return
         if role == "grad":
             self._gradient_bytes -= size
         index = self.table.add(tensor, role=role, name=name)
         entry["tensor"] = index
-        self._pending_hashes.append((entry, index))
+        self._hashed.append((entry, index))
+
+    def miss(self, what: str, why: str) -> None:
+        """Note once what an incident lacks."""
+        if not any(known["what"] == what for known in self.not_captured):
+            self.not_captured.append({"what": what, "why": why})
 
     def _loss(self, loss: tuple[torch.Tensor, int] | None) -> dict[str, Any] | None:
         if loss is None:
@@ -184,8 +204,8 @@ class Drafter:
             "root": call.root,
             "module": call.module,
             "step": call.step,
-            "args": self._rebased(call.args, call.table),
-            "kwargs": self._rebased(call.kwargs, call.table),
+            "args": self._rebased(call.args),
+            "kwargs": self._rebased(call.kwargs),
             "rng": self._rng(call.rng),
             "state": self._state(call.state),
             "training": list(call.state.training),
@@ -233,10 +253,12 @@ class Drafter:
 
     def _state(self, state: StateSnapshot) -> dict[str, Any]:
         """Encode buffers, and those attributes that differ from what they are now."""
-        buffers = {
-            name: self.table.add(tensor, role="buffer", name=name)
-            for name, tensor in state.buffers()
-        }
+        buffers = {}
+        for name, tensor in state.buffers():
+            if is_plain(tensor):
+                buffers[name] = self.table.add(tensor, role="buffer", name=name, owned=True)
+            else:
+                self.miss(f"buffer {name} before the call", f"layout {tensor.layout}")
         encoder = Encoder(self.table, modules=self._module_names())
         attributes: dict[str, dict[str, Json]] = {}
         for place, values in state.attributes:
@@ -260,11 +282,11 @@ class Drafter:
     def _rng(self, state: RngState) -> Json:
         return self._generators.encode(state, self.table)
 
-    def _rebased(self, node: Json, table: TensorTable) -> Json:
-        index_map = self._maps.get(id(table))
+    def _rebased(self, encoded: Encoded) -> Json:
+        index_map = self._maps.get(id(encoded.table))
         if index_map is None:
-            index_map = self._maps[id(table)] = self.table.extend(table)
-        return rebase(node, index_map)
+            index_map = self._maps[id(encoded.table)] = self.table.extend(encoded.table)
+        return rebase(encoded.node, index_map)
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -297,46 +319,3 @@ def stack_statistics(records: Sequence[StepRecord]) -> tuple[tuple[Site, ...], A
         if record.sites:
             stats_TSK[step, [rows[site] for site in record.sites]] = record.stats_SK
     return tuple(rows), stats_TSK
-
-
-def findings_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return findings as the manifest holds them."""
-    return [
-        {
-            "detector": finding.detector,
-            "site": None if finding.site is None else str(finding.site),
-            "step": finding.step,
-            "value": number(finding.value),
-            "limit": number(finding.limit),
-            "kind": finding.kind,
-            "level": finding.level,
-            "text": finding.text,
-        }
-        for finding in findings
-    ]
-
-
-def steps_json(records: Iterable[StepRecord]) -> list[dict[str, Any]]:
-    """Return the numbers of steps as the manifest holds them."""
-
-    def optional(value: float | None) -> Json:
-        return None if value is None else number(value)
-
-    return [
-        {
-            "step": record.step,
-            "loss": optional(record.loss),
-            "grad_norm": optional(record.grad_norm),
-            "lr": optional(record.lr),
-            "updated": record.updated,
-            "seconds": number(record.seconds),
-            "times": {name: number(value) for name, value in record.times.items()},
-            "scalars": {name: number(value) for name, value in record.scalars.items()},
-        }
-        for record in records
-    ]
-
-
-def now_utc() -> str:
-    """Return the time as ISO 8601 in UTC, to the microsecond."""
-    return datetime.now(UTC).isoformat()

@@ -11,6 +11,7 @@ import torch
 from flightrec.buffers.ring import (
     BackwardRecord,
     CallRecord,
+    Encoded,
     OutputRecord,
     SegmentRecord,
     StepEntry,
@@ -50,8 +51,13 @@ class Tape:
         generators: Generators,
         step_bytes: int,
         device_bytes: int,
+        reserve: Callable[[int], None],
     ) -> None:
-        """Record `roots`; copy at most `step_bytes` of inputs and keep `device_bytes` of grads."""
+        """Record `roots`; copy at most `step_bytes` of inputs and keep `device_bytes` of grads.
+
+        `reserve(nbytes)` is told how much the running step is about to hold.
+        """
+        self._reserve = reserve
         self._state = state
         self._parameters = parameters
         self._generators = generators
@@ -67,31 +73,35 @@ class Tape:
         self.entry: StepEntry | None = None
         self.dropped: Counter[str] = Counter()
         self.not_captured: dict[str, str] = {}
-        self.times: dict[str, float] = {}
         self.backwards = 0
+        self.loss: torch.Tensor | None = None
         self._nth: Counter[tuple[str, str]] = Counter()
         self._call: CallRecord | None = None
-        self._kept = 0
         self._started = 0.0
         self._last_end: float | None = None
 
-    def begin_step(self, step: int, batch: object) -> None:
-        """Open a step: random state and the batch, before any user code of the step runs."""
-        table = TensorTable()
-        self.entry = StepEntry(step=step, table=table, rng=self._generators.read())
+    def begin_step(self, step: int, batch: object) -> float | None:
+        """Open a step: random state and the batch, before any user code of the step runs.
+
+        Returns the seconds since the step before ended, None at the first.
+        """
+        self.entry = StepEntry(
+            step=step,
+            copies=TensorTable(),
+            references=TensorTable(copy=False),
+            rng=self._generators.read(),
+        )
         self.slab.clear()
         self._nth.clear()
-        self._kept = 0
         self._call = None
         self.backwards = 0
         self._started = time.perf_counter()
-        self.times = {}
-        if self._last_end is not None:
-            self.times["data"] = self._started - self._last_end
+        self.loss = None
         if self.segment.updated or not self.segment.backwards or not self._gradients_left():
-            self.segment = SegmentRecord(first_step=step)
+            self._new_segment(step)
         if batch is not None:
             self.entry.batch = self._encode(batch, "batch")
+        return None if self._last_end is None else self._started - self._last_end
 
     def _gradients_left(self) -> bool:
         """Do gradients of earlier steps wait for an update (accumulation)?"""
@@ -107,7 +117,7 @@ class Tape:
         entry = self.entry
         assert entry is not None
         if self.segment.updated:
-            self.segment = SegmentRecord(first_step=entry.step)
+            self._new_segment(entry.step)
         state = self._state.read()
         self._call = CallRecord(
             index=len(self.segment.calls),
@@ -117,7 +127,6 @@ class Tape:
             step=entry.step,
             args=self._encode(args, "args"),
             kwargs=self._encode(kwargs, "kwargs"),
-            table=entry.table,
             rng=self._generators.read(),
             state=state,
             grad_enabled=torch.is_grad_enabled(),
@@ -152,9 +161,14 @@ class Tape:
         self._state.measure(self.slab, public_name)
         return call
 
+    def _new_segment(self, step: int) -> None:
+        self.release()
+        self.segment = SegmentRecord(first_step=step)
+
     def set_loss(self, loss: torch.Tensor) -> None:
         """Write down the loss of the step; the last one given counts."""
-        self.segment.loss = (loss.detach(), len(self.segment.calls))
+        self.loss = loss.detach()
+        self.segment.loss = (self.loss, len(self.segment.calls))
 
     def begin_backward(self, *, create_graph: bool) -> None:
         """Write down that gradients start to arrive."""
@@ -205,35 +219,35 @@ class Tape:
         for backward in self.segment.backwards:
             backward.gradients.clear()
 
-    def _encode(self, value: object, name: str) -> Any:
+    def _encode(self, value: object, name: str) -> Encoded:
         """Encode a nested value into the step's table and copy its tensors, within the budget."""
         entry = self.entry
         assert entry is not None
         size = sum(tensor.numel() * tensor.element_size() for _, tensor in leaves(value))
-        encoder = Encoder(entry.table, modules=self._modules)
+        table = entry.copies
+        held = entry.nbytes + size
+        if held <= self._step_bytes:
+            self._reserve(held)
+        else:
+            table = entry.references
+            self.dropped["inputs kept by reference: over ring_bytes"] += 1
+        encoder = Encoder(table, modules=self._modules)
         node = encoder.encode(value, name=name)
+        table.freeze()
         for missing in encoder.not_captured:
             self.not_captured.setdefault(missing["what"], missing["why"])
-        if self._kept + size > self._step_bytes:
-            entry.table.freeze(copy=False)
-            self.dropped["inputs kept by reference: over ring_bytes"] += 1
-        else:
-            entry.table.freeze()
-            self._kept += size
-        return node
+        return Encoded(node, table)
 
 
 def autocast_state() -> tuple[dict[str, Any], ...]:
     """Return the autocast settings of the CPU and of the accelerator there is."""
-    states = []
-    for device in ("cpu", "cuda"):
-        if torch.is_autocast_enabled(device):
-            states.append(
-                {
-                    "device": device,
-                    "dtype": str(torch.get_autocast_dtype(device)).removeprefix("torch."),
-                    "enabled": True,
-                    "cache": torch.is_autocast_cache_enabled(),
-                }
-            )
-    return tuple(states)
+    return tuple(
+        {
+            "device": device,
+            "dtype": str(torch.get_autocast_dtype(device)).removeprefix("torch."),
+            "enabled": True,
+            "cache": torch.is_autocast_cache_enabled(),
+        }
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    )

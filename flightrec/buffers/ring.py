@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from flightrec.types import Json
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A nested value as it was: its structure, and the table that has its tensors."""
+
+    node: Json
+    table: TensorTable
+
+
 @dataclass(slots=True)
 class OutputRecord:
     """One tensor that a call returned; kept by reference until its segment is over."""
@@ -44,9 +52,8 @@ class CallRecord:
     root: str
     module: str
     step: int
-    args: Json
-    kwargs: Json
-    table: TensorTable
+    args: Encoded
+    kwargs: Encoded
     rng: RngState
     state: StateSnapshot
     grad_enabled: bool
@@ -93,9 +100,12 @@ class StepEntry:
     """One step of the ring: its numbers, its inputs and its calls."""
 
     step: int
-    table: TensorTable
+    copies: TensorTable
+    references: TensorTable
+    """What was over the budget: kept by reference, and marked where it changed since."""
+
     rng: RngState
-    batch: Json = None
+    batch: Encoded | None = None
     calls: list[CallRecord] = field(default_factory=list)
     record: StepRecord = field(default_factory=lambda: StepRecord(step=-1))
     state_bytes: int = 0
@@ -105,14 +115,14 @@ class StepEntry:
     @property
     def nbytes(self) -> int:
         """Bytes of the copies this step holds."""
-        return self.table.nbytes + self.state_bytes
+        return self.copies.nbytes + self.state_bytes
 
 
 class Ring:
     """The last steps, bounded in number and in bytes; the oldest goes first."""
 
     def __init__(self, *, steps: int, max_bytes: int) -> None:
-        """Keep at most `steps` steps and `max_bytes` bytes of copies, the newest in any case."""
+        """Keep at most `steps` steps and `max_bytes` bytes; ask `reserve` before a push."""
         self._entries: deque[StepEntry] = deque()
         self._history: deque[StepRecord] = deque(maxlen=HISTORY)
         self._steps = steps
@@ -120,18 +130,21 @@ class Ring:
         self.nbytes = 0
         """Bytes of the copies held now, counted exactly."""
 
-    def push(self, entry: StepEntry) -> int:
-        """Add the newest step; return how many steps had to go for lack of bytes."""
-        self._entries.append(entry)
-        self._history.append(entry.record)
-        self.nbytes += entry.nbytes
+    def reserve(self, nbytes: int) -> int:
+        """Forget the oldest steps until `nbytes` more would fit; return how many had to go."""
         dropped = 0
-        while len(self._entries) > self._steps:
-            self._forget()
-        while self.nbytes > self._max_bytes and len(self._entries) > 1:
+        while self._entries and self.nbytes + nbytes > self._max_bytes:
             self._forget()
             dropped += 1
         return dropped
+
+    def push(self, entry: StepEntry) -> None:
+        """Add the newest step, in place of the oldest where the ring is full."""
+        self._entries.append(entry)
+        self._history.append(entry.record)
+        self.nbytes += entry.nbytes
+        while len(self._entries) > self._steps:
+            self._forget()
 
     def _forget(self) -> None:
         self.nbytes -= self._entries.popleft().nbytes

@@ -90,6 +90,11 @@ class Slab:
                 norm = torch.linalg.vector_norm(values).reshape(1)
                 self._pending.append(_Block((site,), (values,), norm))
 
+    @property
+    def pending(self) -> bool:
+        """Is anything waiting to be read?"""
+        return bool(self._pending)
+
     def read(self) -> None:
         """Bring the pending scalars to the host."""
         pending, self._pending = self._pending, []

@@ -22,7 +22,7 @@ class UpdateListener(Protocol):
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """The weights are about to change, unless the scaler decided to skip."""
 
-    def update_ended(self, optimizer: torch.optim.Optimizer) -> None:
+    def update_ended(self) -> None:
         """The weights have changed."""
 
 
@@ -77,7 +77,7 @@ class OptimizerProbe:
                 self._depth[id(optimizer)] = depth - 1
             elif depth == 1:
                 del self._depth[id(optimizer)]
-                self._listener.update_ended(optimizer)
+                self._listener.update_ended()
 
 
 def skipped_by_scaler(optimizer: torch.optim.Optimizer) -> bool:

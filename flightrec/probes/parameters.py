@@ -27,7 +27,9 @@ _Group = list[tuple[str, torch.nn.Parameter]]
 class ParameterProbe:
     """Knows the parameters of all roots, grouped by device and dtype, tied ones once."""
 
-    def __init__(self, roots: Mapping[str, nn.Module], site_name: Callable[[str, str], str]) -> None:
+    def __init__(
+        self, roots: Mapping[str, nn.Module], site_name: Callable[[str, str], str]
+    ) -> None:
         """Index `roots`; `site_name(root, dotted)` gives the public module name."""
         self._roots = roots
         self._site_name = site_name
@@ -36,13 +38,13 @@ class ParameterProbe:
     def refresh(self) -> None:
         """Index the parameters again, after modules were replaced."""
         self.named: dict[str, nn.Parameter] = {}
-        self._owned: set[int] = set()
+        self._names: dict[int, str] = {}
         groups: dict[tuple[torch.device, torch.dtype], _Group] = {}
         for key, root in self._roots.items():
             for name, parameter in root.named_parameters():
-                if id(parameter) in self._owned:
+                if id(parameter) in self._names:
                     continue
-                self._owned.add(id(parameter))
+                self._names[id(parameter)] = f"{key}:{name}"
                 self.named[f"{key}:{name}"] = parameter
                 group = groups.setdefault((parameter.device, parameter.dtype), [])
                 group.append((f"{key}:{name}", parameter))
@@ -71,7 +73,7 @@ class ParameterProbe:
 
     def owns(self, parameter_id: int) -> bool:
         """Is this the id of a recorded parameter?"""
-        return parameter_id in self._owned
+        return parameter_id in self._names
 
     def gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield (root:name, gradient) of every parameter that has one."""
@@ -93,6 +95,14 @@ class ParameterProbe:
                 sites = tuple(sites[place] for place in kept)
             present = [gradient for gradient in gradients if gradient is not None]
             slab.put_norms(sites, present)
+
+    def measure_of(self, optimizer: torch.optim.Optimizer, slab: Slab) -> None:
+        """Put the norms of the gradients that one optimizer is about to use into the slab."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                name = self._names.get(id(parameter))
+                if name is not None and parameter.grad is not None:
+                    slab.put_norms((self._site(name, "param_grad", 0),), [parameter.grad])
 
     def measure_share(self, slab: Slab) -> None:
         """Put the norms of the next share of the parameters into the slab."""

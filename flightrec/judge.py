@@ -1,0 +1,140 @@
+"""Asks the detectors about the newest step and decides what becomes an incident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flightrec.detectors.nonfinite import kind_of, stage
+from flightrec.guard import guarded
+from flightrec.types import Stat, Window
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from flightrec.protocols import Detector
+    from flightrec.types import Finding, Site, StepRecord
+
+FAMILIES = {"nan": "nonfinite", "inf": "nonfinite"}
+"""Kinds that follow from one another; every other kind is its own family."""
+
+
+class Facts(Mapping[str, bool]):
+    """Yes-or-no facts about the newest step, each found out only when a detector asks."""
+
+    def __init__(self, asked: Mapping[str, Callable[[], bool]]) -> None:
+        """Answer by calling `asked[name]()` once."""
+        self._asked = asked
+        self._known: dict[str, bool] = {}
+
+    def __getitem__(self, name: str) -> bool:
+        """Return the fact; KeyError where there is none of that name."""
+        if name not in self._known:
+            self._known[name] = self._asked[name]()
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._asked)
+
+    def __len__(self) -> int:
+        """Return how many facts there are."""
+        return len(self._asked)
+
+
+class Judge:
+    """Findings of the running step, and the memory of what was already reported."""
+
+    def __init__(
+        self, detectors: Sequence[Detector], known_bad: frozenset[Site], faults: Counter[str]
+    ) -> None:
+        """Ask `detectors`; buffers in `known_bad` held NaN or Inf before the run began."""
+        self._detectors = detectors
+        self._known_bad = known_bad
+        self._faults = faults
+        self._seen: set[tuple[str, Site | None]] = set()
+        self._reported: dict[str, str] = {}
+        self._open: dict[str, tuple[str, int]] = {}
+        self.findings: list[Finding] = []
+
+    def begin_step(self) -> None:
+        """Forget the findings of the step before."""
+        self._seen.clear()
+        self.findings = []
+
+    def look(
+        self, history: Sequence[StepRecord], record: StepRecord, facts: Mapping[str, bool]
+    ) -> bool:
+        """Ask every detector; return whether something new must be captured."""
+        window = Window(steps=(*history, record), facts=facts, known_bad=self._known_bad)
+        captures = False
+        for detector in self._detectors:
+            with guarded(f"detector {type(detector).__name__}", self._faults):
+                for finding in detector.check(window):
+                    key = (finding.detector, finding.site)
+                    if key in self._seen:
+                        continue
+                    self._seen.add(key)
+                    self.findings.append(finding)
+                    captures |= finding.level == "capture"
+        return captures
+
+    def verdict(self, record: StepRecord) -> tuple[str, Finding]:
+        """Return the kind of the incident and the finding that stands for it.
+
+        The first bad stage in the order output, loss, gradient, buffer, parameter decides.
+        """
+        capturing = [finding for finding in self.findings if finding.level == "capture"]
+        nonfinite = [finding for finding in capturing if finding.kind in FAMILIES]
+        if nonfinite:
+            chosen = min(nonfinite, key=stage)
+            return kind_of(nonfinite, record), chosen
+        return capturing[0].kind, capturing[0]
+
+    def repeats(self, kind: str, site: Site | None, step: int, code: str) -> str | None:
+        """Return why this is no incident of its own, or None and remember it.
+
+        One failure makes one incident: steps that stay bad without a healthy one in between
+        follow from it, and a fingerprint (kind, site, code version) is written once per run.
+        """
+        family = FAMILIES.get(kind, kind)
+        for opened in (family, "nonfinite"):
+            if opened in self._open and self._open[opened][1] >= step - 1:
+                incident, _ = self._open[opened]
+                self._open[opened] = (incident, step)
+                return f"follows from incident {incident}"
+        seen = self._reported.get(fingerprint(kind, site, code))
+        return None if seen is None else f"same fingerprint as incident {seen}"
+
+    def report(self, kind: str, site: Site | None, step: int, code: str, incident: str) -> None:
+        """Remember that an incident was made."""
+        self._reported[fingerprint(kind, site, code)] = incident
+        self._open[FAMILIES.get(kind, kind)] = (incident, step)
+
+    def end_step(self, record: StepRecord) -> bool:
+        """Carry on or close what is open; return whether the step was bad."""
+        kinds = {FAMILIES.get(f.kind, f.kind) for f in self.findings if f.level == "capture"}
+        if self.nonfinite(record) and "nonfinite" in self._open:
+            kinds.add("nonfinite")
+        for family, (incident, step) in list(self._open.items()):
+            if family in kinds or step == record.step:
+                self._open[family] = (incident, record.step)
+            else:
+                del self._open[family]
+        return bool(kinds) or self.nonfinite(record)
+
+    def nonfinite(self, record: StepRecord) -> bool:
+        """Is any site of this step not finite that was finite before the run?"""
+        bad_S = record.stats_SK[:, Stat.NAN] + record.stats_SK[:, Stat.INF] > 0
+        return bool(bad_S.any()) and any(
+            record.sites[row] not in self._known_bad for row in np.flatnonzero(bad_S)
+        )
+
+
+def fingerprint(kind: str, site: Site | None, code: str) -> str:
+    """Join kind, site without its call number, and code version."""
+    where = "" if site is None else f"{site.module}:{site.kind}:{site.leaf}"
+    return f"{kind}|{where}|{code}"

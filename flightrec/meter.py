@@ -1,0 +1,104 @@
+"""The numbers of the running step: loss, norms, learning rate, times, statistics."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flightrec.types import Site, Stat, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from flightrec.tape import Tape
+
+LOSS = Site(module="", kind="loss")
+
+
+class Meter:
+    """Reads the tape's slab and adds what no tensor carries; one `record` per look."""
+
+    def __init__(self, tape: Tape) -> None:
+        """Read from `tape`."""
+        self._tape = tape
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a step."""
+        self.lr: float | None = None
+        self.updated = False
+        self.scalars: dict[str, float] = {}
+        self._times: dict[str, float] = {}
+        self._marks: dict[str, float] = {}
+
+    def log(self, scalars: Mapping[str, float]) -> None:
+        """Keep values of the user's with the step."""
+        self.scalars.update({name: float(value) for name, value in scalars.items()})
+
+    def begin(self, part: str) -> None:
+        """A part of the step begins: data, forward, backward, optimizer."""
+        self._marks[part] = time.perf_counter()
+
+    def end(self, part: str) -> None:
+        """A part of the step is over; its seconds add up over the step."""
+        started = self._marks.pop(part, None)
+        if started is not None:
+            self.spend(part, time.perf_counter() - started)
+
+    def spend(self, part: str, seconds: float) -> None:
+        """Add seconds to a part of the step."""
+        self._times[part] = self._times.get(part, 0.0) + seconds
+
+    def record(self, seconds: float = 0.0) -> StepRecord:
+        """Return the numbers of the running step so far."""
+        entry = self._tape.entry
+        assert entry is not None
+        sites, stats_SK = self._tape.slab.rows()
+        value = _loss_value(self._tape.loss)
+        if value is not None:
+            sites, stats_SK = (*sites, LOSS), np.vstack([stats_SK, _loss_row(value)])
+        return StepRecord(
+            step=entry.step,
+            loss=value,
+            grad_norm=_gradient_norm(sites, stats_SK, self._tape.backwards - 1),
+            lr=self.lr,
+            updated=self.updated,
+            seconds=seconds,
+            times=dict(self._times),
+            scalars=dict(self.scalars),
+            sites=sites,
+            stats_SK=stats_SK,
+        )
+
+
+def _loss_value(loss: torch.Tensor | None) -> float | None:
+    """Return the loss as a number; the mean of one that has several elements."""
+    if loss is None or not loss.numel() or loss.device.type == "meta":
+        return None
+    return float(loss.float().mean() if loss.numel() > 1 else loss)
+
+
+def _loss_row(value: float) -> Any:
+    row_K = np.full(len(Stat), math.nan)
+    row_K[Stat.MEAN] = value
+    row_K[Stat.NUMEL] = 1
+    row_K[Stat.NAN] = math.isnan(value)
+    row_K[Stat.INF] = math.isinf(value)
+    return row_K
+
+
+def _gradient_norm(sites: tuple[Site, ...], stats_SK: Any, backward: int) -> float | None:
+    """Return the L2 norm over all gradients of one backward of the step, None without one."""
+    if backward < 0:
+        return None
+    rows = [
+        row for row, site in enumerate(sites) if site.kind == "param_grad" and site.call == backward
+    ]
+    if not rows:
+        return None
+    return float(np.sqrt(np.square(stats_SK[rows, Stat.L2]).sum()))

@@ -1,0 +1,428 @@
+"""The live machine between the probes and the files: follows a step, judges it, drafts it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from flightrec.buffers.ring import Ring
+from flightrec.dossier import Dossier, What
+from flightrec.identity import step_fn_json
+from flightrec.incident.layout import new_id
+from flightrec.judge import Facts, Judge, fingerprint
+from flightrec.meter import Meter
+from flightrec.probes.backward import BackwardProbe
+from flightrec.probes.forward import ForwardProbe, Members
+from flightrec.probes.optimizer import OptimizerProbe, skipped_by_scaler
+from flightrec.probes.parameters import ParameterProbe
+from flightrec.probes.state import StateProbe
+from flightrec.rng import Generators
+from flightrec.tape import Tape, public_name
+from flightrec.types import Finding, Site, Stat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import nn
+    from torch.utils.hooks import RemovableHandle
+
+    from flightrec.config import Settings
+    from flightrec.filing import Filing
+    from flightrec.identity import Run
+    from flightrec.types import Json, StepRecord
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
+
+
+class StepFinder(Protocol):
+    """Decides where steps begin and end when the user does not say."""
+
+    def before_call(self, module: nn.Module) -> None:
+        """A recorded module is about to be entered."""
+
+    def after_call(self, error: BaseException | None) -> None:
+        """The entry is over."""
+
+    def after_update(self) -> None:
+        """The weights have changed."""
+
+
+def timed(method: Method) -> Method:
+    """Count the time a method of ours takes into `self.cost`, in seconds."""
+
+    @functools.wraps(method)
+    def measured(self: Session, *args: Any, **kwargs: Any) -> Any:
+        if self._timing:
+            return method(self, *args, **kwargs)
+        self._timing = True
+        started = time.perf_counter()
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            self._timing = False
+            self.cost += time.perf_counter() - started
+
+    return measured  # type: ignore[return-value]
+
+
+class Session:
+    """What goes on between `start` and `stop`; the listener of all probes.
+
+    `begin_step` ... `end_step` bracket a step. Findings are collected at the end of each
+    backward and of the step; the incident is drafted at the latest moment at which the weights
+    that failed are still there: right before the optimizer's step, else at the end of the step.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, nn.Module],
+        optimizers: Mapping[str, Any],
+        settings: Settings,
+        run: Run,
+        filing: Filing,
+        step_fn: Callable[..., Any] | None,
+    ) -> None:
+        """Build everything around `roots`; nothing is hooked before `start`."""
+        self.settings = settings
+        self.filing = filing
+        self.faults: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.cost = 0.0
+        self._timing = False
+        self.steps = 0
+        self.seconds = 0.0
+        self.state = StateProbe(roots)
+        self.parameters = ParameterProbe(roots, public_name)
+        self.generators = Generators(roots)
+        self.ring = Ring(steps=settings.ring_steps, max_bytes=settings.ring_bytes)
+        self.tape = Tape(
+            roots,
+            state=self.state,
+            parameters=self.parameters,
+            generators=self.generators,
+            step_bytes=settings.ring_bytes,
+            device_bytes=settings.device_bytes,
+            reserve=self._reserve,
+        )
+        self.meter = Meter(self.tape)
+        self.detectors = settings.build_detectors()
+        self.dossier = Dossier(
+            roots,
+            optimizers,
+            settings,
+            run,
+            step_fn=step_fn_json(step_fn),
+            generators=self.generators,
+            state=self.state,
+            parameters=self.parameters,
+            detectors=self.detectors,
+        )
+        self.judge = Judge(self.detectors, self._bad_buffers(), self.faults)
+        self.forward = ForwardProbe(Members(roots), self, self.faults)
+        self.backward = BackwardProbe(self, self.faults)
+        self.updates = OptimizerProbe(self, self.parameters.owns, self.faults)
+        self.made: list[str] = []
+        self.code: Json = None
+        self._handles: list[RemovableHandle] = []
+        self._manual: tuple[str, str] | None = None
+        self._pending = False
+        self._gradients: list[tuple[str, torch.Tensor]] | None = None
+        self._gradient_versions: dict[str, int] = {}
+        self._suspicious = False
+        self._updated_inside = False
+        self._withheld: list[tuple[nn.Parameter, torch.Tensor]] = []
+        self._finder: StepFinder | None = None
+
+    def start(self) -> None:
+        """Attach the probes."""
+        for probe in (self.forward, self.backward, self.updates):
+            self._handles.extend(probe.attach())
+
+    def stop(self) -> None:
+        """Remove every hook."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.backward.close()
+        self.tape.entry = None
+
+    def _bad_buffers(self) -> frozenset[Site]:
+        """Buffers that hold NaN or Inf before the run begins, such as -inf masks."""
+        self.state.measure(self.tape.slab, public_name)
+        self.tape.slab.read()
+        sites, stats_SK = self.tape.slab.rows()
+        self.tape.slab.clear()
+        bad_S = stats_SK[:, Stat.NAN] + stats_SK[:, Stat.INF] > 0
+        return frozenset(sites[row] for row in np.flatnonzero(bad_S))
+
+    def _reserve(self, nbytes: int) -> None:
+        """Make room in the ring before the running step copies."""
+        dropped = self.ring.reserve(nbytes)
+        if dropped:
+            self.dropped["steps over ring_bytes"] += dropped
+
+    def follow(self, finder: StepFinder) -> None:
+        """Let `finder` begin and end steps from what the probes tell."""
+        self._finder = finder
+
+    # The step.
+
+    @timed
+    def begin_step(self, step: int, batch: object) -> None:
+        """Open a step."""
+        for probe in (self.forward, self.backward, self.updates):
+            probe.reset()
+        self.judge.begin_step()
+        self._pending = False
+        self._suspicious = False
+        self._updated_inside = False
+        self._gradients = None
+        self.made = []
+        self.meter.reset()
+        data = self.tape.begin_step(step, batch)
+        if data is not None:
+            self.meter.spend("data", data)
+
+    @timed
+    def end_step(self, error: BaseException | None) -> None:
+        """Judge what was not judged yet, draft what is pending, keep the step in the ring."""
+        entry = self.tape.entry
+        if entry is None:
+            return
+        if self.meter.updated:
+            self.parameters.measure_share(self.tape.slab)
+        self._look(update=self.meter.updated)
+        seconds = self.tape.end_step()
+        if self._pending or self._manual is not None or isinstance(error, Exception):
+            self._draft(error)
+        record = self.meter.record(seconds)
+        entry.record = record
+        entry.bad = self.judge.end_step(record) or error is not None
+        self.tape.entry = None
+        self.steps += 1
+        self.seconds += seconds
+        if self.tape.segment.updated or not self.tape.segment.backwards:
+            self.tape.release()
+        self._reserve(entry.nbytes)
+        self.ring.push(entry)
+
+    def log(self, scalars: Mapping[str, float]) -> None:
+        """Keep values of the user's with the step."""
+        self.meter.log(scalars)
+
+    @timed
+    def set_loss(self, loss: torch.Tensor | float) -> None:
+        """Keep the loss; a tensor of any shape stays on its device."""
+        if not isinstance(loss, torch.Tensor):
+            loss = torch.tensor(float(loss), dtype=torch.float64)
+        self.tape.set_loss(loss)
+
+    def arm(self, reason: str) -> str:
+        """Ask for an incident of the running or the next step; return its id."""
+        incident = new_id()
+        self._manual = (incident, reason)
+        return incident
+
+    # What the probes tell.
+
+    @timed
+    def call_opened(
+        self, root: str, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """A recorded module is entered."""
+        if self._finder is not None:
+            self._finder.before_call(module)
+        if self.tape.entry is not None:
+            if self.updates.inside and self.tape.segment.backwards:
+                self.tape.updated()  # a closure: the weights move between its evaluations
+            self.tape.open_call(root, name, args, kwargs)
+            self.meter.begin("forward")
+
+    @timed
+    def call_closed(self, output: object, error: BaseException | None) -> None:
+        """The entry is over."""
+        if self.tape.entry is not None:
+            self.meter.end("forward")
+            self.tape.close_call(output, raised=error is not None, watch=self.backward.watch)
+        if self._finder is not None:
+            self._finder.after_call(error)
+
+    @timed
+    def backward_begins(self, *, create_graph: bool) -> None:
+        """Gradients start to arrive at outputs."""
+        if self.tape.entry is not None:
+            self.meter.begin("backward")
+            self.tape.begin_backward(create_graph=create_graph)
+
+    @timed
+    def gradient_arrived(self, call: int, leaf: str, gradient: torch.Tensor) -> None:
+        """One output has its gradient."""
+        if self.tape.entry is not None:
+            self.tape.gradient(call, leaf, gradient)
+
+    @timed
+    def backward_ended(self) -> None:
+        """Every gradient is looked at; findings keep a copy of them."""
+        if self.tape.entry is None:
+            return
+        self.meter.end("backward")
+        self.tape.end_backward()
+        self._look(update=self.updates.inside or self._updated_inside)
+        if self._suspicious:
+            self._gradients = [(n, g.detach().clone()) for n, g in self.parameters.gradients()]
+        else:
+            self._gradients = None
+            self._gradient_versions = {n: g._version for n, g in self.parameters.gradients()}
+        if self._pending and self.updates.inside:
+            self._draft(None)
+
+    @timed
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """The last moment with the weights that failed."""
+        if self.tape.entry is None or skipped_by_scaler(optimizer):
+            return
+        self.meter.lr = float(optimizer.param_groups[0].get("lr", math.nan))
+        if torch._C._current_autograd_node() is not None:
+            # an optimizer inside the backward: judged when the backward ends
+            self._updated_inside = True
+            self.parameters.measure_of(optimizer, self.tape.slab)
+            return
+        self.meter.begin("optimizer")
+        if not self.tape.backwards:
+            self.tape.end_backward()
+        if self._suspicious or self.tape.slab.pending:
+            self._look(update=True)
+        if self._pending or self._manual is not None:
+            made = self._draft(None)
+            if made is not None and self.settings.on_incident == "skip":
+                self._withhold(optimizer)
+
+    @timed
+    def update_ended(self) -> None:
+        """The weights have changed, or were kept from changing."""
+        if self.tape.entry is None:
+            return
+        if self._withheld:
+            for parameter, gradient in self._withheld:
+                parameter.grad = gradient
+            self._withheld = []
+            return
+        self.meter.end("optimizer")
+        self.meter.updated = True
+        self.tape.updated()
+        if self._finder is not None:
+            self._finder.after_update()
+
+    def _withhold(self, optimizer: torch.optim.Optimizer) -> None:
+        """Skip one update: optimizers leave parameters without gradient as they are."""
+        self.dropped["optimizer steps skipped on incident"] += 1
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._withheld.append((parameter, parameter.grad))
+                    parameter.grad = None
+
+    # Judging.
+
+    def _look(self, *, update: bool) -> None:
+        """Read the slab and ask the detectors."""
+        self.tape.slab.read()
+        record = self.meter.record()
+        facts = Facts(
+            {
+                "update": lambda: update,
+                "backward": lambda: self.tape.backwards > 0,
+                "learning_from_zero": self.parameters.learns_from_zero,
+            }
+        )
+        if self.judge.look(self.ring.history, record, facts):
+            self._pending = True
+        self._suspicious = self._pending or self.judge.nonfinite(record)
+
+    # Drafting.
+
+    def _draft(self, error: BaseException | None) -> str | None:
+        """Copy the incident out of the live run; return its id, None where it is only counted."""
+        record = self.meter.record()
+        self._pending = False
+        manual, self._manual = self._manual, None
+        kind, finding, reason = self._what(record, error, manual)
+        site = finding.site if finding is not None else None
+        commit = self._commit()
+        why = self.filing.refuses()
+        if manual is None and why is None:
+            why = self.judge.repeats(kind, site, record.step, commit)
+        if why is not None:
+            self.dropped[f"{kind}: {why}"] += 1
+            return None
+        incident = new_id() if manual is None else manual[0]
+        gradients, unavailable = self._kept_gradients()
+        entry = self.tape.entry
+        assert entry is not None
+        draft = self.dossier.build(
+            What(
+                id=incident,
+                kind=kind,
+                reason=reason,
+                finding=finding,
+                findings=tuple(self.judge.findings),
+                fingerprint=fingerprint(kind, site, commit),
+                error=error,
+            ),
+            record,
+            entry,
+            self.tape.segment,
+            self.ring,
+            gradients=gradients,
+            gradients_unavailable=unavailable,
+            unrecorded=self.tape.not_captured,
+            dropped=self.dropped + self.tape.dropped + self.filing.dropped + self.faults,
+        )
+        if not self.filing.submit(draft, _where(site, error)):
+            return None
+        self.judge.report(kind, site, record.step, commit, incident)
+        self.made.append(incident)
+        return incident
+
+    def _what(
+        self, record: StepRecord, error: BaseException | None, manual: tuple[str, str] | None
+    ) -> tuple[str, Finding | None, str]:
+        """Return kind, finding and reason of what is to be drafted."""
+        if any(finding.level == "capture" for finding in self.judge.findings):
+            kind, finding = self.judge.verdict(record)
+            reason = finding.text or f"{finding.detector}: {finding.value} (limit {finding.limit})"
+            return kind, finding, reason
+        if isinstance(error, Exception):
+            return "exception", None, f"{type(error).__name__} left the step"
+        assert manual is not None
+        return "manual", None, manual[1]
+
+    def _commit(self) -> str:
+        commit = self.code.get("commit") if isinstance(self.code, dict) else None
+        return str(commit) if commit else ""
+
+    def _kept_gradients(self) -> tuple[list[tuple[str, torch.Tensor]], str | None]:
+        """Return gradients as the last backward left them, or none and why."""
+        if not self.tape.segment.backwards:
+            return [], None
+        if self._gradients is not None:
+            return self._gradients, None
+        now = list(self.parameters.gradients())
+        if {name: gradient._version for name, gradient in now} != self._gradient_versions:
+            return [], (
+                "gradients were changed between the backward and the capture "
+                "(clipped, unscaled or cleared)"
+            )
+        return now, None
+
+
+def _where(site: Site | None, error: BaseException | None) -> str:
+    if site is not None:
+        return f"{site.module or 'the model'} ({site.kind}{f' {site.leaf}' if site.leaf else ''})"
+    return "the step" if error is None else f"the step ({type(error).__name__})"
