@@ -45,3 +45,9 @@ def to_words(tensor: torch.Tensor) -> NDArray[np.unsignedinteger]:
     size = content.element_size()
     words: NDArray[np.unsignedinteger] = content.view(_WORDS[size]).numpy()
     return words.view(_UNSIGNED[size])
+
+
+def word_type(tensor: torch.Tensor) -> str:
+    """Name the type that `to_words` gives the bits of: the part's for complex numbers."""
+    dtype = tensor.int_repr().dtype if tensor.is_quantized else tensor.dtype
+    return str(dtype.to_real() if dtype.is_complex else dtype).removeprefix("torch.")

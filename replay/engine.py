@@ -124,7 +124,7 @@ class Engine:
             keys.setdefault(id(module), (module, set()))[1].add(key)
         self.flags = [(module, frozenset(names)) for module, names in keys.values()]
         self.generators = Generators(self.models)
-        self._pristine = Pristine(self.models, refresh)
+        self.pristine = Pristine(self.models, refresh)
 
     def run(
         self,
@@ -153,6 +153,6 @@ class Engine:
                 (run.step_fn if whole else run.segment)(backward=backward)
             found = run.result()
         finally:
-            written = self._pristine.restore()
+            written = self.pristine.restore()
             self.generators.restore(before)
         return Trace(written=tuple(written), seconds=time.perf_counter() - started, **found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import copy
+from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 """Attributes of a module that are restored entry by entry; the rest are plain values."""
 
-_CONTAINERS = (list, dict, set, deque)
+_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
+_CONTAINERS = (list, set, deque, *_MAPPINGS)
 """Exact types whose content is restored in place, so that shared ones stay shared."""
 
 
@@ -48,9 +50,11 @@ class Pristine:
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._contents: dict[int, tuple[Any, Any]] = {}
         self._modules: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+        self._frozen: dict[int, dict[str, Any]] = {}
         modules = (module for model in models.values() for module in model.modules())
         for module in {id(module): module for module in modules}.values():
             self._remember(module.__dict__)
+            self._frozen[id(module)] = thaw(self._modules[-1][2])
         self._known: dict[str, _Known] = {}
         for root, model in models.items():
             for name, parameter in model.named_parameters():
@@ -60,7 +64,11 @@ class Pristine:
 
     def _remember(self, attributes: dict[str, Any]) -> None:
         tables = {name: _shallow(attributes[name]) for name in _TABLES if name in attributes}
-        plain = {name: value for name, value in attributes.items() if name not in tables}
+        plain = {
+            name: value
+            for name, value in attributes.items()
+            if name not in tables and not name.endswith("_hooks")
+        }
         self._modules.append((attributes, tables, plain))
         for value in (*plain.values(), *attributes.get("_buffers", {}).values()):
             self._keep(value)
@@ -77,13 +85,24 @@ class Pristine:
             for item in value.values() if isinstance(value, dict) else value:
                 self._keep(item)
 
+    def knows(self, module: nn.Module, name: str) -> bool:
+        """Did `module` have a plain attribute of that name?"""
+        return name in self._frozen.get(id(module), {})
+
+    def attribute(self, module: nn.Module, name: str) -> Any:
+        """Return a plain attribute as it was; containers are copies, all else is shared."""
+        value = self._frozen[id(module)][name]
+        kept = self._copies.get(id(value))
+        return thaw(value) if kept is None else kept[1].clone()
+
     def restore(self) -> list[str]:
         """Put everything back; return the `root:name` of parameters that had been written."""
         for attributes, tables, plain in self._modules:
             for name, entries in tables.items():
                 _refill(attributes[name], entries)
             for name in attributes.keys() - plain.keys() - tables.keys():
-                del attributes[name]
+                if not name.endswith("_hooks"):
+                    del attributes[name]
             attributes.update(plain)
         for container, entries in self._contents.values():
             _refill(container, entries)
@@ -120,13 +139,19 @@ def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 def thaw(value: Any) -> Any:
     """Copy nested plain containers, so that a forward may change them; share all else."""
-    if type(value) in (list, set, deque):
-        return type(value)(thaw(item) for item in value)
-    if type(value) is dict:
-        return {key: thaw(item) for key, item in value.items()}
     if type(value) is tuple:
         return tuple(thaw(item) for item in value)
-    return value
+    if type(value) not in _CONTAINERS:
+        return value
+    copied = copy.copy(value)
+    copied.clear()
+    if type(value) in _MAPPINGS:
+        copied.update({key: thaw(item) for key, item in value.items()})
+    elif type(value) is set:
+        copied.update(value)
+    else:
+        copied.extend(thaw(item) for item in value)
+    return copied
 
 
 def _shallow(container: Any) -> Any:

@@ -48,6 +48,7 @@ class Rerun:
         self._live: dict[int, dict[str, torch.Tensor]] = {}
         self._applied: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = {}
         self._autocast: tuple[tuple[Mapping[str, Any], ...], ExitStack] | None = None
+        self._attributes = _listed(episode)
         self._uses: dict[int, set[int]] = {}
         self._notes: list[str] = []
         self._exception: Raised | None = None
@@ -183,13 +184,25 @@ class Rerun:
         engine = self._engine
         for key, value in call.buffers().items():
             self._apply_buffer(key, value)
-        for key, attributes in call.attributes.items():
-            engine.modules[key].__dict__.update(thaw(dict(attributes)))
+        for key, names in self._attributes.items():
+            attributes = call.attributes.get(key, {})
+            values = {n: attributes[n] for n in names if n in attributes}
+            self._apply_attributes(engine.modules[key], names, values)
         if call.training is not None:
             for module, keys in engine.flags:
                 training = not call.training.isdisjoint(keys)
                 if module.training is not training:
                     module.training = training
+
+    def _apply_attributes(
+        self, module: nn.Module, names: set[str], values: dict[str, object]
+    ) -> None:
+        """Set plain attributes; one that is listed for other calls only is as at the capture."""
+        pristine = self._engine.pristine
+        for name in names - values.keys():
+            if pristine.knows(module, name):
+                values[name] = pristine.attribute(module, name)
+        module.__dict__.update(thaw(values))
 
     def _apply_buffer(self, key: str, value: torch.Tensor) -> None:
         root, _, name = key.partition(":")
@@ -311,6 +324,15 @@ class Rerun:
         if self._observer is not None:
             self._observer.backward_end(number)
         return self._exception is None
+
+
+def _listed(episode: Episode) -> dict[str, set[str]]:
+    """Which attributes of which modules any call of the episode lists."""
+    names: dict[str, set[str]] = {}
+    for call in episode.calls:
+        for key, attributes in call.attributes.items():
+            names.setdefault(key, set()).update(attributes)
+    return names
 
 
 def _version(tensor: torch.Tensor) -> int:

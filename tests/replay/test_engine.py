@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -335,7 +336,6 @@ def test_exception_in_backward(tape):
 
 
 def _with_backward(episode):
-    from dataclasses import replace
 
     from replay.episode import RecordedBackward
 
@@ -427,3 +427,26 @@ def test_a_buffer_replaced_by_the_forward(tape):
     trace = check(tape, tape.episode(), engine=engine)
     assert same_bits(trace.buffers[":mean"], tape.models[""].mean)
     assert same_bits(tape.weights[""].mean, torch.zeros(3))
+
+
+def test_attributes_listed_for_one_call_only_are_else_as_at_the_capture(tape):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = 1.0
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(len(self.seen))
+            return x * self.scale + len(self.seen)
+
+    tape = tape(Scaled())
+    tape.call(":", torch.ones(2))
+    tape.models[""].scale = 0.5
+    tape.call(":", torch.ones(2))
+    episode = tape.episode()
+    tape.weights[""].scale = 0.5  # what the model was when it was captured
+    first = replace(episode.calls[0], attributes={":": {"scale": 1.0, "seen": []}})
+    second = replace(episode.calls[1], attributes={":": {"seen": [0]}})
+    check(tape, replace(episode, calls=(first, second)), runs=3)
+    assert tape.weights[""].seen == []

@@ -1,0 +1,1 @@
+"""Outputs for a verdict: one file each, `render(verdict, incident, out)`."""

@@ -1,0 +1,130 @@
+"""Every reporter renders every verdict, and hands on nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+
+from flightrec.registry import Registry
+from flightrec.types import Evidence, Fidelity, GradientFidelity, Phase, SourceLine, Status, Verdict
+
+REPORTERS = Registry("reporters").names()
+PLAIN = Verdict(
+    incident_id="20260711T030000-7f3a",
+    status="reproduced",
+    fidelity="bit_exact",
+    gradients="none",
+    kind="nan",
+    step=41316,
+    noticed_step=41317,
+)
+FULL = replace(
+    PLAIN,
+    gradients="unavailable",
+    max_ulp=3,
+    phase="backward",
+    module="encoder.layers.3.attn",
+    module_type="MultiheadAttention",
+    call=1,
+    root_call=0,
+    op="aten.sqrt_backward.default",
+    backward_of="aten.sqrt.default",
+    source=SourceLine(file="model.py", line=88, code="s = torch.sqrt(v)"),
+    sample=17,
+    index=(17, 3),
+    confirmed=True,
+    evidence=(
+        Evidence(kind="culprit", text="inputs were finite", value=math.inf),
+        Evidence(kind="loss", text="the loss was NaN", value=math.nan),
+    ),
+    first_divergence="encoder:output:[0]#0",
+    forward_passes=2,
+    seconds=0.4,
+)
+INCIDENT = SimpleNamespace(manifest={"reason": "loss is nan"}, id=PLAIN.incident_id)
+
+
+def rendered(name, verdict, incident=INCIDENT):
+    out = io.StringIO()
+    Registry("reporters").load(name)(verdict, incident, out)
+    return out.getvalue()
+
+
+def test_text_and_json_are_there():
+    assert {"text", "json"} <= set(REPORTERS)
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+@pytest.mark.parametrize("status", get_args(Status))
+@pytest.mark.parametrize("verdict", [PLAIN, FULL], ids=["plain", "full"])
+def test_every_status(name, status, verdict):
+    text = rendered(name, replace(verdict, status=status))
+    assert verdict.incident_id in text
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+@pytest.mark.parametrize("phase", get_args(Phase))
+def test_every_phase(name, phase):
+    assert rendered(name, replace(FULL, phase=phase))
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+@pytest.mark.parametrize("gradients", get_args(GradientFidelity))
+@pytest.mark.parametrize("fidelity", get_args(Fidelity))
+def test_every_fidelity(name, fidelity, gradients):
+    assert rendered(name, replace(FULL, fidelity=fidelity, gradients=gradients))
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+def test_text_of_an_incident_cannot_drive_a_terminal(name):
+    evil = "\x1b]0;owned\x07\r\x9b31m\u202e\nfake line"
+    verdict = replace(
+        FULL,
+        module=evil,
+        kind=evil,
+        source=SourceLine(file=evil, line=1, code=evil),
+        evidence=(Evidence(kind=evil, text=evil),),
+        first_divergence=evil,
+    )
+    incident = SimpleNamespace(manifest={"reason": evil}, id=PLAIN.incident_id)
+    text = rendered(name, verdict, incident)
+    assert not set("\x1b\x07\r\x9b\u202e") & set(text)
+    assert "fake line" not in [line.strip() for line in text.splitlines()]
+
+
+def test_json_has_the_fields_in_their_order():
+    found = json.loads(rendered("json", FULL), parse_constant=pytest.fail)
+    assert list(found) == [
+        *("incident_id", "status", "fidelity", "gradients", "max_ulp", "kind", "phase", "step"),
+        *("noticed_step", "rank", "module", "module_type", "call", "root_call", "op"),
+        *("backward_of", "source", "sample", "index", "confirmed", "evidence"),
+        *("first_divergence", "forward_passes", "seconds"),
+    ]
+    assert found["source"] == {"file": "model.py", "line": 88, "code": "s = torch.sqrt(v)"}
+    assert found["index"] == [17, 3]
+    assert [item["value"] for item in found["evidence"]] == ["inf", "nan"]
+
+
+def test_text_says_where_and_what_to_do():
+    text = rendered("text", FULL)
+    for part in (
+        "encoder.layers.3.attn (MultiheadAttention), call 1",
+        "aten.sqrt_backward.default, the gradient of aten.sqrt.default",
+        "model.py:88",
+        "s = torch.sqrt(v)",
+        "17 of the batch",
+        "in step 41316 already",
+        "equal to the bit",
+        "gradients cannot be compared",
+        "inputs were finite",
+        "loss is nan",
+        f"flightrec export {PLAIN.incident_id}",
+    ):
+        assert part in text, part
