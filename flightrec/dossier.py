@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flightrec import environment
 from flightrec.capture import Drafter
+from flightrec.detectors import config_of
 from flightrec.identity import exception_json, optimizers_json, rank_and_world
 from flightrec.tree import number
 
@@ -117,7 +118,7 @@ class Dossier:
             "findings": _findings(what.findings),
             "environment": environment.collect().as_json(),
             "options": self._settings.to_json(),
-            "detectors": detectors_json(self._detectors),
+            "detectors": [config_of(detector) for detector in self._detectors],
             "model": model,
             "step_fn": self._step_fn,
             "optimizers": optimizers_json(self._optimizers, self._parameters.named),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flightrec.detectors import EARLY
 from flightrec.detectors.nonfinite import kind_of, stage
 from flightrec.guard import guarded
 from flightrec.types import Stat, Window
@@ -59,6 +60,8 @@ class Judge:
         self._reported: dict[str, str] = {}
         self._open: dict[str, tuple[str, int]] = {}
         self.findings: list[Finding] = []
+        self._early: tuple[StepRecord, ...] = ()
+        self._last: StepRecord | None = None
 
     def begin_step(self) -> None:
         """Forget the findings of the step before."""
@@ -69,7 +72,15 @@ class Judge:
         self, history: Sequence[StepRecord], record: StepRecord, facts: Mapping[str, bool]
     ) -> bool:
         """Ask every detector; return whether something new must be captured."""
-        window = Window(steps=(*history, record), facts=facts, known_bad=self._known_bad)
+        if len(self._early) < EARLY and history and history[-1] is not self._last:
+            self._last = history[-1]
+            self._early = (*self._early, self._last)
+        window = Window(
+            steps=(*history, record),
+            facts=facts,
+            known_bad=self._known_bad,
+            early=self._early,
+        )
         captures = False
         for detector in self._detectors:
             with guarded(f"detector {type(detector).__name__}", self._faults):

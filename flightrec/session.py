@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from flightrec.buffers.ring import Ring
+from flightrec.detectors import select
 from flightrec.dossier import Dossier, What
 from flightrec.identity import step_fn_json
 from flightrec.incident.layout import new_id
@@ -111,7 +112,8 @@ class Session:
             reserve=self._reserve,
         )
         self.meter = Meter(self.tape)
-        self.detectors = settings.build_detectors()
+        self._trains = bool(optimizers)
+        self.detectors = select(settings.detectors)
         self.dossier = Dossier(
             roots,
             optimizers,
@@ -287,6 +289,7 @@ class Session:
         """The last moment with the weights that failed."""
         if self.tape.entry is None or skipped_by_scaler(optimizer):
             return
+        self._trains = True
         self.meter.lr = float(optimizer.param_groups[0].get("lr", math.nan))
         if torch._C._current_autograd_node() is not None:
             # an optimizer inside the backward: judged when the backward ends
@@ -339,6 +342,7 @@ class Session:
                 "update": lambda: update,
                 "backward": lambda: self.tape.backwards > 0,
                 "learning_from_zero": self.parameters.learns_from_zero,
+                "trains": lambda: self._trains,
             }
         )
         if self.judge.look(self.ring.history, record, facts):

@@ -123,6 +123,8 @@ class StateProbe:
         self._watched: list[_Watched] = []
         self._buffers: list[tuple[str, dict[str, torch.Tensor | None], str]] = []
         self._places: list[tuple[int, int]] = []
+        self._plans: list[_Plan] = []
+        self._others: list[tuple[str, torch.Tensor]] = []
         for place, module in walk(self._roots):
             self._watched.append(_Watched(place=place, values=module.__dict__))
             prefix = place if place.endswith(":") else f"{place}."
@@ -178,7 +180,7 @@ class StateProbe:
             return
         self._places = places
         plans: dict[tuple[torch.device, torch.dtype], _Plan] = {}
-        self._others: list[tuple[str, torch.Tensor]] = []
+        self._others = []
         for (name, _, _), tensor in zip(self._buffers, tensors, strict=True):
             if tensor is None:
                 continue
