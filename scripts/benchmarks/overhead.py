@@ -9,6 +9,7 @@ synchronisation.
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,6 +42,9 @@ class Overhead:
     ratio: Ratio
     step_ms: float
     """Median time of a step without any tool, in milliseconds."""
+
+    inside: float | None
+    """Step time over step time less what passed inside our hooks, by the recorder's own clock."""
 
     goal: float | None
     """Most that it may cost; None for tools that are not ours."""
@@ -85,13 +89,17 @@ class Bench:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
 
-    def block(self, tool: str, steps: int) -> float:
-        """Return the seconds of a step under a tool, the mean over a block."""
+    def block(self, tool: str, steps: int) -> tuple[float, float | None]:
+        """Return the seconds of a step under a tool, the mean over a block, and `inside`."""
         with TOOLS.get(tool, plain)(self.model, self.optimizer) as watch:
             self.train(watch, WARM_UP)
+            hooks_before, all_before = getattr(watch, "cost", (0.0, 0.0))
             started = self.clock()
             self.train(watch, steps)
-            return (self.clock() - started) / steps
+            seconds = self.clock() - started
+            hooks, total = getattr(watch, "cost", (0.0, 0.0))
+        hooks, total = hooks - hooks_before, total - all_before
+        return seconds / steps, total / (total - hooks) if total else None
 
 
 def measure(
@@ -101,18 +109,23 @@ def measure(
     bench = Bench.of(workload, device)
     names = ["plain", *TOOLS]
     times: dict[str, list[float]] = {name: [] for name in names}
+    inside: dict[str, list[float]] = {}
     for number in range(rounds):
         say(f"{workload.name}: round {number + 1} of {rounds}")
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            times[name].append(bench.block(name, workload.steps))
-    step_ms = 1000 * sorted(times["plain"])[rounds // 2]
+            seconds, share = bench.block(name, workload.steps)
+            times[name].append(seconds)
+            if share is not None:
+                inside.setdefault(name, []).append(share)
+    step_ms = 1000 * statistics.median(times["plain"])
     return [
         Overhead(
             workload=workload.name,
             tool=tool,
             ratio=ratio(times[tool], times["plain"]),
             step_ms=step_ms,
+            inside=statistics.median(inside[tool]) if tool in inside else None,
             goal=workload.goal if tool == "recorder" else None,
         )
         for tool in TOOLS
