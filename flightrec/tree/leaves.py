@@ -1,0 +1,76 @@
+"""Tensors inside a value, each with its path, without copying anything."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from flightrec.tree.containers import key_text
+from flightrec.tree.naming import mro
+from flightrec.tree.objects import state_of, why_opaque
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ATOMS = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size}
+)
+
+MAX_DEPTH = 32
+"""Containers inside containers that are looked into."""
+
+
+def leaves(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield (path, tensor) for every tensor inside a value, in order.
+
+    Paths read like `['past']['values']`, `[0]`, `.logits`; the path of a bare tensor is empty.
+    Looks into dictionaries, lists, tuples, queues, dataclasses, and the attributes of other
+    objects, but not into modules, sets, classes and functions. A container that is met twice is
+    looked into once, so cycles end.
+    """
+    if isinstance(value, torch.Tensor):
+        yield "", value
+        return
+    yield from _inside(value, "", {}, 0)
+
+
+def _inside(
+    value: Any, path: str, seen: dict[int, Any], depth: int
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for step, child in _children(value):
+        if type(child) in _ATOMS:
+            continue
+        if isinstance(child, torch.Tensor):
+            yield path + step, child
+        elif id(child) not in seen and depth < MAX_DEPTH:
+            seen[id(child)] = child
+            yield from _inside(child, path + step, seen, depth + 1)
+
+
+def _children(value: Any) -> list[tuple[str, Any]]:
+    """Return (step of the path, child) for what is directly inside a value."""
+    kind = type(value)
+    chain = mro(kind)
+    if dict in chain:
+        return [(f"[{key_text(key)}]", child) for key, child in dict.items(value)]
+    if tuple in chain:
+        return _of_tuple(kind, value)
+    if list in chain:
+        return [(f"[{i}]", child) for i, child in enumerate(list.__iter__(value))]
+    if deque in chain:
+        return [(f"[{i}]", child) for i, child in enumerate(deque.__iter__(value))]
+    if torch.nn.Module in chain or type in chain or kind.__module__ == "builtins":
+        return []
+    if why_opaque(kind) is not None:
+        return []
+    held, slots = state_of(value)
+    return [(f".{name}", child) for name, child in (*held, *slots)]
+
+
+def _of_tuple(kind: type, value: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    names = vars(kind).get("_fields")
+    if isinstance(names, tuple):
+        return [(f".{name}", child) for name, child in zip(names, tuple.__iter__(value))]
+    return [(f"[{i}]", child) for i, child in enumerate(tuple.__iter__(value))]

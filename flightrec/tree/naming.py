@@ -1,0 +1,75 @@
+"""Names of classes and functions: what they say of themselves, and whether it is true here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_mro = type.__dict__["__mro__"].__get__
+_module = type.__dict__["__module__"].__get__
+_qualname = type.__dict__["__qualname__"].__get__
+
+FUNCTION_HOMES = (
+    "torch.nn.functional",
+    "torch",
+    "torch.special",
+    "torch.linalg",
+    "torch.fft",
+    "torch._C._nn",
+)
+"""Where built-in functions that do not know their module are looked for, in this order."""
+
+
+def mro(kind: type) -> tuple[type, ...]:
+    """Return the method resolution order without asking the metaclass."""
+    chain: tuple[type, ...] = _mro(kind)
+    return chain
+
+
+def class_name(kind: type) -> str:
+    """Return `module:qualname` as the class has it, importable or not."""
+    return f"{_module(kind)}:{_qualname(kind)}"
+
+
+def find(module: str, qualname: str) -> Any:
+    """Return what a name means in the modules that are loaded, or None; imports nothing."""
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        if found is None:
+            return None
+        space = _mro_space(found) if isinstance(found, type) else (vars(found),)
+        found = next((names[part] for names in space if part in names), None)
+    return found
+
+
+def _mro_space(kind: type) -> tuple[Any, ...]:
+    return tuple(vars(base) for base in mro(kind))
+
+
+def importable_class(kind: type) -> str | None:
+    """Return `module:qualname` of a class that is found under that name, else None."""
+    module, qualname = _module(kind), _qualname(kind)
+    if not isinstance(module, str) or find(module, qualname) is not kind:
+        return None
+    return f"{module}:{qualname}"
+
+
+def importable_function(function: Any) -> str | None:
+    """Return `module:qualname` of a function that is found under that name, else None."""
+    module = getattr(function, "__module__", None)
+    qualname = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    if not isinstance(qualname, str):
+        return None
+    if isinstance(module, str) and _is(find(module, qualname), function):
+        return f"{module}:{qualname}"
+    short = qualname.rpartition(".")[2]
+    for home in FUNCTION_HOMES:
+        if vars(sys.modules[home]).get(short) is function:
+            return f"{home}:{short}"
+    return None
+
+
+def _is(found: Any, function: Any) -> bool:
+    if isinstance(found, (staticmethod, classmethod)):
+        found = found.__func__
+    return found is function

@@ -1,0 +1,212 @@
+"""Nodes of Python objects: the class by name, and what is in `__dict__`, slots and the builtin."""
+
+from __future__ import annotations
+
+from types import MappingProxyType, MemberDescriptorType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from flightrec.errors import CannotRebuildError
+from flightrec.tree.containers import SHAPES, TAGS
+from flightrec.tree.holes import Hole
+from flightrec.tree.naming import importable_class, mro
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flightrec.tree.containers import Shape
+    from flightrec.tree.decoder import Decoder
+    from flightrec.tree.encoder import Encoder
+    from flightrec.tree.nodes import Node, Tagged
+
+_IMMUTABLE_OR_CLOSED = (1 << 7) | (1 << 8)
+"""Py_TPFLAGS_DISALLOW_INSTANTIATION and Py_TPFLAGS_IMMUTABLETYPE: types written in C."""
+
+_HEAP = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE; types without it are written in C."""
+
+OUTSIDE: Mapping[str, str] = {
+    "logging": "a logger",
+    "threading": "a thread or a lock",
+    "_thread": "a lock",
+    "multiprocessing": "part of another process",
+    "concurrent": "a pool of workers",
+    "asyncio": "part of an event loop",
+    "socket": "a connection",
+    "subprocess": "a process",
+    "tempfile": "a temporary file",
+    "sqlite3": "a connection",
+    "weakref": "a weak reference",
+    "torch.distributed": "part of a process group",
+    "torch.optim": "an optimizer or a schedule",
+    "torch.utils.data": "a loader or a dataset",
+    "torch.utils.tensorboard": "a log writer",
+    "torch.fx": "a traced graph",
+    "torch.jit": "a compiled program",
+    "torch.cuda": "a stream, event or graph of a device",
+    "torch.amp": "a gradient scaler or a context",
+    "torch.profiler": "a profiler",
+}
+"""Packages whose objects belong to the process and not to the model, with what they are."""
+
+
+def state_of(value: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Return what is in `__dict__` and in slots, without calling the object's own methods."""
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = {}
+    held = list(dict.items(attributes)) if isinstance(attributes, dict) else []
+    slots = []
+    for base in mro(type(value)):
+        for name, member in list(vars(base).items()):
+            if type(member) is MemberDescriptorType and not _is_builtin(base):
+                try:
+                    slots.append((name, member.__get__(value)))
+                except AttributeError:  # a slot that was never set
+                    continue
+    return held, slots
+
+
+def _is_builtin(kind: type) -> bool:
+    flags = kind.__flags__
+    return not flags & _HEAP or bool(flags & _IMMUTABLE_OR_CLOSED)
+
+
+def why_opaque(kind: type, end: type = object) -> str | None:
+    """Say why objects of a class cannot be made again from what Python sees of them, or None."""
+    for base in mro(kind):
+        home = vars(base).get("__module__")
+        if isinstance(home, str):
+            for package, what in OUTSIDE.items():
+                if home == package or home.startswith(f"{package}."):
+                    return what
+        if "__del__" in vars(base):
+            return "its class has a __del__, which an incident must never run"
+        if base is object or base is end or base in TAGS:
+            break
+        new = vars(base).get("__new__")
+        if _is_builtin(base) or (new is not None and type(new) is type(object.__new__)):
+            return f"{base.__name__} keeps its state where Python cannot see it"
+    return None
+
+
+def write_object(encoder: Encoder, value: Any, name: str) -> Node:
+    """Class by name, content of the builtin it derives from if any, attributes and slots."""
+    kind = type(value)
+    why = why_opaque(kind)
+    title = importable_class(kind)
+    if title is None:
+        why = why or "its class cannot be imported under its own name"
+    if why is not None:
+        return encoder.missing(value, name, why)
+    held, slots = state_of(value)
+    shape = _shape(kind)
+    size = 0 if shape is None or shape.size is None else shape.size(value)
+    why = encoder.afford(items=size + len(held) + len(slots))
+    if why is not None:
+        return encoder.missing(value, name, why)
+    node = encoder.open(value, "object")
+    node["class"] = title
+    if shape is not None:
+        node["of"] = TAGS[shape.base]
+        shape.write(encoder, value, node, name)
+    write_state(encoder, node, held, slots, name)
+    return node
+
+
+def write_state(
+    encoder: Encoder,
+    node: Tagged,
+    held: list[tuple[str, Any]],
+    slots: list[tuple[str, Any]],
+    name: str,
+) -> None:
+    """Put attributes and slots into a node, as lists of name and node."""
+    for key, pairs in (("state", held), ("slots", slots)):
+        if pairs:
+            node[key] = [
+                [encoder.encode(field), encoder.encode(item, f"{name}.{field}")]
+                for field, item in pairs
+            ]
+
+
+def _shape(kind: type) -> Shape | None:
+    return next((SHAPES[TAGS[base]] for base in mro(kind) if base in TAGS), None)
+
+
+def write_namespace(encoder: Encoder, value: Any, name: str) -> Node:
+    """The attributes of a `types.SimpleNamespace`."""
+    held, _ = state_of(value)
+    why = encoder.afford(items=len(held))
+    if why is not None:
+        return encoder.missing(value, name, why)
+    node = encoder.open(value, "namespace")
+    write_state(encoder, node, held, [], name)
+    return node
+
+
+def write_proxy(encoder: Encoder, value: Any, name: str) -> Node:
+    """The mapping behind a read-only view, where it is a dictionary."""
+    try:
+        behind = value | {}
+    except Exception:
+        behind = None
+    if type(behind) is not dict:
+        return encoder.missing(value, name, "a view of a mapping that is no dictionary")
+    node = encoder.open(value, "proxy")
+    node["v"] = encoder.encode(behind, name)
+    return node
+
+
+def read_object(decoder: Decoder, node: Tagged) -> Any:
+    """Make an object without its constructor and fill it in."""
+    kind = decoder.resolve_class(node["class"])
+    try:
+        if "of" in node:
+            made = SHAPES[node["of"]].read(decoder, kind, node)
+        else:
+            made = decoder.made(node, object.__new__(kind))
+    except TypeError as fault:
+        raise CannotRebuildError(f"{node['class']} is no longer what it was: {fault}") from fault
+    if isinstance(made, Hole):
+        return made
+    decoder.made(node, made)
+    read_state(decoder, node, made)
+    return made
+
+
+def read_state(decoder: Decoder, node: Tagged, made: Any) -> None:
+    """Set attributes and slots of an object that was made without its constructor."""
+    for name_node, child in node.get("state", ()):
+        name, value = decoder.decode(name_node), decoder.decode(child)
+        held = object.__getattribute__(made, "__dict__")
+        held[name] = value
+        if isinstance(value, Hole):
+            decoder.patch(value, lambda real, name=name: held.__setitem__(name, real))
+    for name_node, child in node.get("slots", ()):
+        name, value = decoder.decode(name_node), decoder.decode(child)
+        spaces = [vars(base) for base in mro(type(made))]
+        member = next((space[name] for space in spaces if name in space), None)
+        if type(member) is not MemberDescriptorType:
+            raise CannotRebuildError(f"{node.get('class')} has no slot {name!r} any more")
+        member.__set__(made, value)
+        if isinstance(value, Hole):
+            decoder.patch(value, lambda real, member=member: member.__set__(made, real))
+
+
+def _read_namespace(decoder: Decoder, node: Tagged) -> Any:
+    made = decoder.made(node, SimpleNamespace())
+    read_state(decoder, node, made)
+    return made
+
+
+WRITERS: Mapping[type, Callable[[Any, Any, str], Node]] = {
+    SimpleNamespace: write_namespace,
+    MappingProxyType: write_proxy,
+}
+
+READERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "object": read_object,
+    "namespace": _read_namespace,
+    "proxy": lambda decoder, node: MappingProxyType(decoder.decode(node["v"])),
+}
