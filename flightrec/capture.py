@@ -14,10 +14,10 @@ from flightrec.tree import (
     Encoder,
     TensorLoader,
     TensorTable,
-    is_plain,
     rebase,
     tensor_hash,
 )
+from flightrec.tree.parts import is_plain
 from flightrec.types import Capture, Stat
 
 if TYPE_CHECKING:
