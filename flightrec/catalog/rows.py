@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from flightrec.catalog.schema import tables
+from flightrec.incident.layout import DTYPES
 from flightrec.types import Site, Stat
 
 if TYPE_CHECKING:
@@ -240,24 +240,12 @@ def _tensors(manifest: Mapping[str, Any]) -> Iterator[Row]:
             "role": tensor["role"],
             "shape": list(tensor["size"]),
             "dtype": tensor["dtype"],
-            "bytes": math.prod(tensor["size"]) * itemsize(tensor["dtype"]),
+            "bytes": math.prod(tensor["size"]) * DTYPES[tensor["dtype"]].itemsize,
             "hash": storages[storage]["hash"] if storage >= 0 else None,
             "device": tensor["device"],
             "requires_grad": tensor["requires_grad"],
             "reliable": tensor["reliable"],
         }
-
-
-def itemsize(dtype: str) -> int:
-    """Return the bytes of one element, read from the dtype's name; 0 where it has no width.
-
-    The first number in a name is the width in bits; complex numbers count both parts. Types
-    below one byte give 0.
-    """
-    if dtype == "bool":
-        return 1
-    width = re.search(r"\d+", dtype)
-    return int(width[0]) // 8 if width else 0
 
 
 def _environment(manifest: Mapping[str, Any]) -> Iterator[Row]:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import flightrec.stores
 from flightrec.catalog.files import CatalogFiles, damaged
-from flightrec.catalog.rows import rows_of
+from flightrec.catalog.rows import partition, rows_of
 from flightrec.catalog.schema import tables
 from flightrec.catalog.verdicts import verdict_row
 from flightrec.catalog.views import connect_files
 from flightrec.errors import FlightrecError, IncidentNotFoundError, StoreError
 from flightrec.guard import guarded
+from flightrec.incident.layout import is_stale
 from flightrec.stores import FOLDER
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from flightrec.types import Capture, Verdict
 
 STALE_SECONDS = 3600.0
-"""Age from which a temporary file is taken for what a dead process left behind."""
+"""Age from which a half-written file of the catalog is taken for a dead process's."""
 
 
 class LocalStore(flightrec.stores.Store):
@@ -67,11 +68,12 @@ class LocalStore(flightrec.stores.Store):
         from flightrec.incident.reader import open_incident
         from flightrec.incident.writer import write
 
-        day = str(capture.manifest["created"])[:10]
+        folder = self._incidents / f"date={partition(capture.manifest)[0]}"
         with self._writing():
-            path = write(capture, self._incidents / f"date={day}", key=key)
-        with guarded("catalog rows"):
-            self._catalog.write(rows_of(open_incident(path), self._relative(path)), capture.id)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = write(capture, folder, key=key)
+        with guarded("catalog rows"), open_incident(path) as incident:
+            self._catalog.write(rows_of(incident, self._relative(path)), capture.id)
         return path
 
     def delete_many(self, ids: Collection[str]) -> None:
@@ -89,7 +91,8 @@ class LocalStore(flightrec.stores.Store):
 
     def add_verdict(self, verdict: Verdict, *, command: str, device: str = "cpu") -> None:
         """Keep a verdict in the view `verdicts`; raises `StoreError` where it cannot."""
-        manifest = self.open(verdict.incident_id).manifest
+        with self.open(verdict.incident_id) as incident:
+            manifest = incident.manifest
         stem = f"{verdict.incident_id}@{time.time_ns():020d}"
         with self._writing():
             row = verdict_row(verdict, manifest, command, device)
@@ -118,9 +121,10 @@ class LocalStore(flightrec.stores.Store):
             self._catalog.clear()
             for id, path in sorted(self._paths().items()):
                 try:
-                    rows = rows_of(open_incident(path), self._relative(path))
+                    with open_incident(path) as incident:
+                        rows = rows_of(incident, self._relative(path))
                 except FlightrecError as fault:
-                    left_out.append(f"{id}: {fault}")
+                    left_out.append(str(fault))
                 else:
                     self._catalog.write(rows, id)
         return left_out
@@ -134,10 +138,13 @@ class LocalStore(flightrec.stores.Store):
         return path.relative_to(self.root).as_posix()
 
     def _stale(self) -> list[Path]:
-        """Return temporary files so old that nobody can still be writing them."""
+        """Return what processes that died left half written."""
         before = time.time() - STALE_SECONDS
-        hidden = [*self._incidents.glob("date=*/.*"), *(self.root / "catalog").glob("**/.*.tmp")]
-        return [path for path in hidden if path.is_file() and path.stat().st_mtime < before]
+        rows = (self.root / "catalog").glob("**/.*.tmp")
+        return [
+            *(path for path in self._incidents.glob("date=*/.*") if is_stale(path)),
+            *(path for path in rows if path.is_file() and path.stat().st_mtime < before),
+        ]
 
     def _wrong_files(self) -> Iterator[str]:
         for path in self._stale():

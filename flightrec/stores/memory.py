@@ -16,7 +16,7 @@ from flightrec.catalog.views import connect_rows
 from flightrec.errors import IncidentNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from flightrec.catalog.views import LockedConnection
     from flightrec.types import Capture, Verdict
@@ -81,7 +81,8 @@ class MemoryStore(flightrec.stores.Store):
 
     def add_verdict(self, verdict: Verdict, *, command: str, device: str = "cpu") -> None:
         """Keep a verdict in the view `verdicts`."""
-        manifest: Mapping[str, Any] = self.open(verdict.incident_id).manifest
+        with self.open(verdict.incident_id) as incident:
+            manifest = incident.manifest
         stem = f"{verdict.incident_id}@{time.time_ns():020d}"
         self._rows[stem] = {"verdicts": verdict_row(verdict, manifest, command, device)}
 
@@ -101,7 +102,8 @@ class MemoryStore(flightrec.stores.Store):
     def _index(self, id: str) -> None:
         from flightrec.incident.reader import open_incident
 
-        self._rows[id] = rows_of(open_incident(self._paths[id]), self._paths[id].name)
+        with open_incident(self._paths[id]) as incident:
+            self._rows[id] = rows_of(incident, self._paths[id].name)
 
 
 Store: Any = MemoryStore

@@ -2,9 +2,7 @@
 
 from datetime import date, datetime
 
-import pytest
-
-from flightrec.catalog.rows import flatten, itemsize, number, rows_of
+from flightrec.catalog.rows import flatten, number, rows_of
 from flightrec.types import Stat
 
 
@@ -114,23 +112,6 @@ def test_environment_is_flat(make):
 def test_text_that_parquet_cannot_hold_is_replaced(make):
     (row,) = rows(make, "incidents", reason="half \ud800 pair")
     assert row["reason"] == "half ? pair"
-
-
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        ("bool", 1),
-        ("float32", 4),
-        ("bfloat16", 2),
-        ("float8_e4m3fn", 1),
-        ("complex64", 8),
-        ("uint4", 0),
-        ("quint8", 1),
-        ("int64", 8),
-    ],
-)
-def test_bytes_of_an_element(dtype, expected):
-    assert itemsize(dtype) == expected
 
 
 def test_numbers_are_read_from_their_tags():

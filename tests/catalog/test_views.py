@@ -43,7 +43,7 @@ def test_the_views_show_the_rows(connection):
         ("run-2", "night", 4, 1, ["nan"]),
     ]
     assert values(connection, "SELECT scalars['accuracy'] FROM steps LIMIT 0") == []
-    assert [column[0] for column in connection.description][0].startswith("scalars")
+    assert connection.description[0][0].startswith("scalars")
 
 
 def test_nothing_measured_is_not_large(connection):
