@@ -64,7 +64,7 @@ def write_array(encoder: Encoder, value: np.ndarray[Any, Any], name: str) -> Nod
 
 
 def _flat_bytes(value: np.ndarray[Any, Any], *, shared: bool) -> np.ndarray[Any, Any]:
-    """Return the elements in memory order as bytes, shape (nbytes,): a copy, or shared if it can."""
+    """Return the elements in memory order as bytes, shape (nbytes,), copied unless shared."""
     lines = value if value.flags.c_contiguous or not value.flags.f_contiguous else value.T
     copy = not (shared and lines.flags.c_contiguous and lines.flags.writeable)
     flat = np.array(lines, order="C", copy=True) if copy else np.asarray(lines)
@@ -94,8 +94,12 @@ def _read_array(decoder: Decoder, node: Tagged) -> Any:
         return made
     dtype = _dtype_read(node["dtype"])
     data = raw_bytes(decoder.tensor(node["t"])) if "t" in node else np.empty(0, dtype=np.uint8)
-    order = "F" if node["order"] == "F" else "C"
-    array = np.ndarray(shape, dtype=dtype, buffer=bytearray(data.tobytes()), order=order)
+    buffer = bytearray(data.tobytes())
+    array: np.ndarray[Any, Any]
+    if node["order"] == "F":
+        array = np.ndarray(shape, dtype=dtype, buffer=buffer, order="F")
+    else:
+        array = np.ndarray(shape, dtype=dtype, buffer=buffer)
     array.flags.writeable = node["writeable"] is True
     return array
 

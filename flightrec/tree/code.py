@@ -1,4 +1,4 @@
-"""Nodes of code by name: classes, functions, methods, partials, enum members; and what never can."""
+"""Nodes of code by name: classes, functions, methods, partials, enum members."""
 
 from __future__ import annotations
 

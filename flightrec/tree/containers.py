@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flightrec.errors import CannotRebuildError
@@ -55,7 +56,7 @@ def _is_plain(items: list[Any]) -> bool:
     """Are all of them of one plain type, and their own nodes?"""
     kinds = set(map(type, items))
     if kinds == {int}:
-        return min(items) >= -_SAFE_INT and max(items) < _SAFE_INT
+        return bool(min(items) >= -_SAFE_INT and max(items) < _SAFE_INT)
     return kinds == {bool} or (kinds == {float} and all(map(math.isfinite, items)))
 
 
@@ -117,7 +118,7 @@ def _read_list(decoder: Decoder, kind: type, node: Tagged) -> Any:
         value = decoder.decode(child)
         list.append(made, value)
         if isinstance(value, Hole):
-            decoder.patch(value, lambda real, i=i: list.__setitem__(made, i, real))
+            decoder.patch(value, partial(list.__setitem__, made, i))
     return made
 
 
@@ -128,7 +129,7 @@ def _read_deque(decoder: Decoder, kind: type, node: Tagged) -> Any:
         value = decoder.decode(child)
         deque.append(made, value)
         if isinstance(value, Hole):
-            decoder.patch(value, lambda real, i=i: deque.__setitem__(made, i, real))
+            decoder.patch(value, partial(deque.__setitem__, made, i))
     return made
 
 
@@ -137,7 +138,7 @@ def _read_set(decoder: Decoder, kind: type, node: Tagged) -> Any:
     for child in node["v"]:
         value = decoder.decode(child)
         if isinstance(value, Hole):
-            decoder.patch(value, lambda real: set.add(made, real))
+            decoder.patch(value, partial(set.add, made))
         else:
             set.add(made, value)
     return made
@@ -153,7 +154,7 @@ def _read_pairs(base: Any) -> Callable[[Decoder, type, Tagged], Any]:
             key, value = decoder.decode(key_node), decoder.decode(child)
             base.__setitem__(made, key, value)
             if isinstance(value, Hole):
-                decoder.patch(value, lambda real, key=key: base.__setitem__(made, key, real))
+                decoder.patch(value, partial(base.__setitem__, made, key))
         return made
 
     return read
@@ -175,7 +176,7 @@ def _read_scalar(base: Any) -> Callable[[Decoder, type, Tagged], Any]:
         if type(value) is not base:
             raise CannotRebuildError(f"{kind.__qualname__} holds a {type(value).__name__}")
         if base is bytearray:
-            made = bytearray.__new__(kind)
+            made: Any = bytearray.__new__(kind)
             bytearray.extend(made, value)
             return made
         return base.__new__(kind, value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
-from flightrec.tree.raw import extent, storage_bytes
+from flightrec.tree.raw import extent, first_element, storage_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ROW = 1024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Block:
     """A stretch of bytes: of a copy, or of the user's own storage where it has a fingerprint."""
 
@@ -61,7 +61,7 @@ class Block:
         return self.holder.untyped_storage().nbytes() < self.start + self.nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
     """Where a tensor lies in its block, counted in elements; `block` None if it has no bytes."""
 
@@ -89,51 +89,52 @@ def place(tensors: Sequence[torch.Tensor], mode: Mode) -> list[Place]:
     Those that share a storage share a block where they overlap or nearly touch, unless most of
     it is used by none of them: then each is copied on its own, densely, and no longer shares.
     """
-    places: list[Place | None] = [None] * len(tensors)
-    groups: dict[int, list[int]] = {}
-    bare = [tensor.detach() for tensor in tensors]
-    for index, tensor in enumerate(bare):
+    places: dict[int, Place] = {}
+    groups: dict[int, list[tuple[int, torch.Tensor]]] = {}
+    for index, original in enumerate(tensors):
+        tensor = original.detach()
         if tensor.is_meta or tensor.numel() == 0:
-            places[index] = _placed(tensors[index], tensor, None, tensor.storage_offset())
+            places[index] = _placed(original, tensor, None, first_element(tensor))
         elif tensor.is_neg() or tensor.is_conj():
             dense = tensor.resolve_conj().resolve_neg()
-            places[index] = _placed(tensors[index], dense, _dense_block(dense), 0)
+            places[index] = _placed(original, dense, _dense_block(dense), 0)
         else:
-            groups.setdefault(tensor.untyped_storage().data_ptr(), []).append(index)
+            groups.setdefault(tensor.untyped_storage().data_ptr(), []).append((index, tensor))
     for group in groups.values():
-        if mode == "copy" and len(group) == 1 and _is_whole(bare[group[0]]):
-            index = group[0]
-            twin = bare[index].clone()
-            places[index] = _placed(tensors[index], bare[index], _dense_block(twin), 0)
-            continue
-        for index, block, offset, dense in _blocks([(i, bare[i]) for i in group], mode):
+        if len(group) == 1 and mode == "copy":
+            index, tensor = group[0]
+            if _is_whole(tensor):
+                twin = tensor.clone()
+                block = Block(twin, 0, twin.nbytes)
+                places[index] = _placed(tensors[index], tensor, block, 0)
+                continue
+        for index, block, offset, dense in _blocks(group, mode):
             places[index] = _placed(tensors[index], dense, block, offset)
-    return [found for found in places if found is not None]
+    return [places[index] for index in range(len(tensors))]
 
 
 def _placed(
     original: torch.Tensor, layout: torch.Tensor, block: Block | None, offset: int
 ) -> Place:
     return Place(
-        block=block,
-        dtype=layout.dtype,
-        offset=offset,
-        size=tuple(layout.size()),
-        stride=layout.stride(),
-        device=layout.device,
-        requires_grad=original.requires_grad,
+        block,
+        layout.dtype,
+        offset,
+        layout.size(),
+        layout.stride(),
+        layout.device,
+        original.requires_grad,
     )
 
 
 def _dense_block(tensor: torch.Tensor) -> Block:
-    start = tensor.storage_offset() * tensor.itemsize
+    start = first_element(tensor) * tensor.itemsize
     return Block(tensor, start, extent(tensor.size(), tensor.stride()) * tensor.itemsize)
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
     """Can a clone stand for it: dense, and aligned as a fresh allocation is?"""
-    start = tensor.storage_offset() * tensor.itemsize
-    if start % ALIGNMENT:
+    if first_element(tensor) * tensor.itemsize % ALIGNMENT:
         return False
     return tensor.is_contiguous() or extent(tensor.size(), tensor.stride()) == tensor.numel()
 
@@ -150,7 +151,7 @@ def _stretches(
     """Yield (first byte, end, members) of the stretches that the tensors of a storage cover."""
     spans = []
     for index, tensor in group:
-        first = tensor.storage_offset() * tensor.itemsize
+        first = first_element(tensor) * tensor.itemsize
         length = extent(tensor.size(), tensor.stride()) * tensor.itemsize
         spans.append((first, first + length, index, tensor))
     spans.sort(key=lambda span: span[:3])
@@ -184,7 +185,7 @@ def _blocks(
             seen = fingerprint(data) if mode == "reference" else None
             block = Block(holder, first, end - first, seen)
         for index, tensor in members:
-            offset = tensor.storage_offset() - first // tensor.itemsize
+            offset = first_element(tensor) - first // tensor.itemsize
             yield index, block, offset, tensor
 
 
@@ -212,6 +213,8 @@ def is_still(tensor: torch.Tensor, placed: Place) -> bool:
 
     `_version` misses writes through NumPy and `.data`, so small CPU tensors are compared.
     """
+    if placed.requires_grad != tensor.requires_grad or placed.stride != tensor.stride():
+        return False
     if placed.block is None or tensor.device.type != "cpu" or placed.block.nbytes > COMPARED:
         return True
     return torch.equal(bits(tensor.detach()), bits(placed.tensor()))

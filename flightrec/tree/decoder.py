@@ -1,4 +1,4 @@
-"""Nodes back into values; classes and functions only by way of a resolver that knows whom to trust."""
+"""Nodes back into values; names of code go to a resolver that knows whom to trust."""
 
 from __future__ import annotations
 

@@ -72,5 +72,7 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 def _of_tuple(kind: type, value: tuple[Any, ...]) -> list[tuple[str, Any]]:
     names = vars(kind).get("_fields")
     if isinstance(names, tuple):
-        return [(f".{name}", child) for name, child in zip(names, tuple.__iter__(value))]
+        return [
+            (f".{name}", child) for name, child in zip(names, tuple.__iter__(value), strict=False)
+        ]
     return [(f"[{i}]", child) for i, child in enumerate(tuple.__iter__(value))]

@@ -52,6 +52,7 @@ def rebase(node: Node, index_map: Sequence[int]) -> Node:
     todo: list[list[Any] | dict[str, Any]] = [root]
     while todo:
         holder = todo.pop()
+        space: Any = holder
         for key, child in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(child, dict):
                 copy: Any = dict(child)
@@ -61,7 +62,7 @@ def rebase(node: Node, index_map: Sequence[int]) -> Node:
                 copy = list(child)
             else:
                 continue
-            holder[key] = copy
+            space[key] = copy
             todo.append(copy)
     result: Node = root[0]
     return result

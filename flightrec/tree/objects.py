@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType, MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,7 @@ def read_state(decoder: Decoder, node: Tagged, made: Any) -> None:
         held = object.__getattribute__(made, "__dict__")
         held[name] = value
         if isinstance(value, Hole):
-            decoder.patch(value, lambda real, name=name: held.__setitem__(name, real))
+            decoder.patch(value, partial(held.__setitem__, name))
     for name_node, child in node.get("slots", ()):
         name, value = decoder.decode(name_node), decoder.decode(child)
         spaces = [vars(base) for base in mro(type(made))]
@@ -191,7 +192,7 @@ def read_state(decoder: Decoder, node: Tagged, made: Any) -> None:
             raise CannotRebuildError(f"{node.get('class')} has no slot {name!r} any more")
         member.__set__(made, value)
         if isinstance(value, Hole):
-            decoder.patch(value, lambda real, member=member: member.__set__(made, real))
+            decoder.patch(value, partial(member.__set__, made))
 
 
 def _read_namespace(decoder: Decoder, node: Tagged) -> Any:

@@ -46,17 +46,21 @@ def _is_strided(tensor: torch.Tensor) -> bool:
 
 
 def _only_adds_methods(kind: type[torch.Tensor]) -> bool:
-    return (
-        kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[comparison-overlap]
-        and not hasattr(kind, "__tensor_flatten__")
+    return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and not hasattr(
+        kind, "__tensor_flatten__"
     )
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Is it a subclass that holds other tensors and can be taken apart by its own methods?"""
+    return is_traceable_wrapper_subclass(tensor)
 
 
 def why_opaque(tensor: torch.Tensor) -> str | None:
     """Say why a tensor can be neither copied nor taken apart, or None where it can be."""
     if _is_wrapped(tensor):
         return "a tensor inside a functorch transform has no memory of its own"
-    if is_plain(tensor) or is_traceable_wrapper_subclass(tensor):
+    if is_plain(tensor) or is_wrapper(tensor):
         return None
     if not _only_adds_methods(type(tensor)):
         return "a tensor subclass with __torch_dispatch__ but without __tensor_flatten__"
@@ -77,8 +81,8 @@ def parts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         if tensor.layout is torch.jagged:
             return _jagged(tensor)
-        if is_traceable_wrapper_subclass(tensor):
-            names, _ = tensor.__tensor_flatten__()
+        if is_wrapper(tensor):
+            names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
             return {name: getattr(tensor, name) for name in names}
         if tensor.is_nested:
             return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +13,7 @@ from flightrec.errors import CorruptIncidentError
 from flightrec.tree.parts import components, is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,17 +31,29 @@ MAX_DIMENSIONS = 64
 """Most dimensions a tensor from an incident may have, as in numpy and torch."""
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+class Quiet:
     """Hide our own operators from the modes and overrides that the user's program has on.
 
-    Default devices, FLOP counters and debug modes would otherwise see or change them.
+    Default devices, FLOP counters and debug modes would otherwise see or change them. A class,
+    since a generator would cost as much as a copy.
     """
-    with ExitStack() as stack:
-        stack.enter_context(torch._C.DisableTorchFunction())
+
+    __slots__ = ("_functions", "_modes")
+
+    def __enter__(self) -> None:
+        """Switch overrides and modes off."""
+        self._functions = torch._C.DisableTorchFunction()
+        self._functions.__enter__()
+        self._modes: Any = None
         if torch._C._len_torch_dispatch_stack():
-            stack.enter_context(_disable_current_modes())
-        yield
+            self._modes = _disable_current_modes()
+            self._modes.__enter__()
+
+    def __exit__(self, *fault: Any) -> None:
+        """Switch them on again."""
+        if self._modes is not None:
+            self._modes.__exit__(*fault)
+        self._functions.__exit__(*fault)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -54,6 +65,11 @@ def storage_bytes(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor
     """Return `length` bytes of the storage under `tensor` from byte `start`, as uint8, shared."""
     empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return empty.set_(tensor.untyped_storage(), start, (length,), (1,))
+
+
+def first_element(tensor: torch.Tensor) -> int:
+    """Return the storage offset, in elements."""
+    return int(tensor.storage_offset())
 
 
 def extent(size: Sequence[int], stride: Sequence[int]) -> int:
@@ -71,12 +87,12 @@ def raw_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
     """
     if not is_plain(tensor):
         raise TypeError(f"only a strided tensor has raw bytes, got {type(tensor).__name__}")
-    with quiet():
+    with Quiet():
         plain = tensor.detach()
         if plain.is_meta or plain.numel() == 0:
             return torch.empty(0, dtype=torch.uint8, device="cpu").numpy()
         plain = plain.resolve_conj().resolve_neg().cpu().contiguous()
-        start = plain.storage_offset() * plain.itemsize
+        start = first_element(plain) * plain.itemsize
         array: NDArray[np.uint8] = storage_bytes(plain, start, plain.nbytes).numpy()
         return array
 
@@ -89,13 +105,13 @@ def tensor_hash(tensor: torch.Tensor) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     for part in components(tensor):
-        digest.update(raw_bytes(part))
+        digest.update(raw_bytes(part).data)
     return digest.hexdigest()
 
 
 def to_storage(data: NDArray[np.uint8], device: torch.device | str = "cpu") -> torch.UntypedStorage:
     """Copy bytes into a storage of torch's own, aligned as torch aligns, on `device`."""
-    with quiet():
+    with Quiet():
         target = torch.empty(len(data), dtype=torch.uint8, device=device)
         if len(data):
             source = data if data.flags.writeable else data.copy()
@@ -124,7 +140,7 @@ def from_raw(
         raise CorruptIncidentError(f"impossible tensor: size {size}, stride {stride}, at {offset}")
     if math.prod(size) >= 2**63 or max(numbers) >= 2**63:
         raise CorruptIncidentError(f"tensor too large: size {size}, stride {stride}")
-    with quiet():
+    with Quiet():
         if storage is None:
             if 0 not in size and str(device) != "meta":
                 raise CorruptIncidentError(f"tensor of size {size} without a storage")

@@ -205,13 +205,17 @@ def _read_torch(_decoder: Decoder, node: Tagged) -> Any:
 
 
 def _read_datetime(decoder: Decoder, node: Tagged) -> Any:
-    *fields, fold = node["v"]
-    return datetime.datetime(*fields, fold=fold, tzinfo=decoder.decode(node["zone"]))
+    year, month, day, hour, minute, second, microsecond, fold = node["v"]
+    zone = decoder.decode(node["zone"])
+    return datetime.datetime(
+        year, month, day, hour, minute, second, microsecond, tzinfo=zone, fold=fold
+    )
 
 
 def _read_time(decoder: Decoder, node: Tagged) -> Any:
-    *fields, fold = node["v"]
-    return datetime.time(*fields, fold=fold, tzinfo=decoder.decode(node["zone"]))
+    hour, minute, second, microsecond, fold = node["v"]
+    zone = decoder.decode(node["zone"])
+    return datetime.time(hour, minute, second, microsecond, tzinfo=zone, fold=fold)
 
 
 READERS: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from flightrec.errors import CorruptIncidentError
 from flightrec.tree.naming import importable_class
-from flightrec.tree.parts import COMPRESSED, parts, why_opaque
-from flightrec.tree.raw import quiet
+from flightrec.tree.parts import COMPRESSED, is_wrapper, parts, why_opaque
+from flightrec.tree.raw import Quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ def write_special(encoder: Encoder, value: torch.Tensor, name: str) -> Node:
     why = why_opaque(value)
     if why is not None:
         return encoder.missing(value, name, why)
-    with quiet():
+    with Quiet():
         try:
             found = parts(value)
             tag, extras = _describe(encoder, value, name)
@@ -53,7 +52,7 @@ def _describe(encoder: Encoder, value: Any, name: str) -> tuple[str, dict[str, A
             "shortest": value._maybe_min_seqlen,
             "longest": value._maybe_max_seqlen,
         }
-    if is_traceable_wrapper_subclass(value):
+    if is_wrapper(value):
         _, context = value.__tensor_flatten__()
         return "wrapper", {
             "class": importable_class(type(value)),
@@ -135,7 +134,7 @@ def _make_nested(found: dict[str, torch.Tensor], _node: Tagged) -> torch.Tensor:
         found.__getitem__, ("values", "sizes", "strides", "offsets")
     )
     _inside(int(values.numel()), sizes, strides, offsets)
-    made: torch.Tensor = torch._nested_view_from_buffer(values, sizes, strides, offsets)  # type: ignore[attr-defined]
+    made: torch.Tensor = torch._nested_view_from_buffer(values, sizes, strides, offsets)
     return made
 
 

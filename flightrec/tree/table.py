@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
 from flightrec.tree.copies import fingerprint, is_still, place
 from flightrec.tree.parts import is_plain
-from flightrec.tree.raw import dtype_name, quiet
+from flightrec.tree.raw import Quiet, dtype_name
 from flightrec.types import StorageData, TensorRef
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ ASYNCHRONOUS = frozenset({"cuda", "xpu"})
 """Types of device whose copies are only queued when `freeze` returns."""
 
 
-class _Seen(NamedTuple):
-    """A tensor that was added, to find it again without keeping it alive."""
-
-    object: weakref.ref[torch.Tensor]
-    version: int | None
-    address: int
-    index: int
-
-
 @dataclass(slots=True, eq=False)
 class _Entry:
     """One tensor of the table: the tensor itself until it is frozen, its place afterwards."""
@@ -39,7 +30,6 @@ class _Entry:
     object: int
     role: str
     name: str
-    owned: bool
     tensor: torch.Tensor | None
     place: Place | None = None
 
@@ -59,10 +49,12 @@ class TensorTable:
         """Make an empty table that copies, or keeps references."""
         self._copy = copy
         self._entries: list[_Entry] = []
-        self._frozen = 0
+        self._fresh: list[_Entry] = []
+        self._owned: list[_Entry] = []
         self._objects = 0
         self._nbytes = 0
-        self._seen: dict[int, _Seen] = {}
+        # id(tensor) -> weak reference, version, address, index: found again, not kept alive
+        self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int | None, int, int]] = {}
         self._events: list[torch.Event] = []
 
     def __len__(self) -> int:
@@ -88,50 +80,45 @@ class TensorTable:
         `TypeError` for a tensor that is not plain: an `Encoder` takes those apart.
         """
         seen = self._seen.get(id(tensor))
-        if seen is not None and seen.object() is tensor and self._is_unchanged(tensor, seen):
-            return seen.index
+        if seen is not None and seen[0]() is tensor:
+            index = seen[3]
+            placed = self._entries[index].place
+            if placed is None or _is_unchanged(tensor, placed, seen[1], seen[2]):
+                return index
         if not is_plain(tensor):
             raise TypeError(f"not strided memory of its own: a {type(tensor).__name__}")
         index = len(self._entries)
-        self._entries.append(_Entry(self._objects, role, name, owned, tensor))
+        entry = _Entry(self._objects, role, name, tensor)
+        self._entries.append(entry)
+        (self._owned if owned else self._fresh).append(entry)
         self._objects += 1
         version = None if tensor.is_inference() else tensor._version
-        self._seen[id(tensor)] = _Seen(weakref.ref(tensor), version, tensor.data_ptr(), index)
+        self._seen[id(tensor)] = (weakref.ref(tensor), version, tensor.data_ptr(), index)
         return index
-
-    def _is_unchanged(self, tensor: torch.Tensor, seen: _Seen) -> bool:
-        placed = self._entries[seen.index].place
-        if placed is None:
-            return True
-        if seen.version is None or seen.version != tensor._version:
-            return False
-        if seen.address != tensor.data_ptr() or placed.size != tuple(tensor.size()):
-            return False
-        with quiet():
-            return is_still(tensor, placed)
 
     def freeze(self) -> None:
         """Copy what was added since the last freeze; never waits for a device."""
-        fresh = self._entries[self._frozen :]
-        if not fresh:
+        if not self._fresh and not self._owned:
             return
-        self._frozen = len(self._entries)
-        with quiet():
-            mode: Mode = "copy" if self._copy else "reference"
-            self._place([entry for entry in fresh if not entry.owned], mode)
-            self._place([entry for entry in fresh if entry.owned], "own")
-            for device in {entry.place.device for entry in fresh if entry.place is not None}:
-                if device.type in ASYNCHRONOUS:
-                    event = torch.Event(device)
-                    event.record()
-                    self._events.append(event)
+        fresh, self._fresh = self._fresh, []
+        owned, self._owned = self._owned, []
+        with Quiet():
+            self._place(fresh, "copy" if self._copy else "reference")
+            self._place(owned, "own")
 
     def _place(self, entries: list[_Entry], mode: Mode) -> None:
         tensors = [entry.tensor for entry in entries if entry.tensor is not None]
-        for entry, placed in zip(entries, place(tensors, mode), strict=True):
+        places = place(tensors, mode)
+        for entry, placed in zip(entries, places, strict=True):
             entry.place = placed
             entry.tensor = None
-        self._nbytes += sum(block.nbytes for block in _blocks(entries) if block.held)
+        blocks = {id(placed.block): placed.block for placed in places}
+        self._nbytes += sum(block.nbytes for block in blocks.values() if block and block.held)
+        for device in {placed.device for placed in places}:
+            if device.type in ASYNCHRONOUS:
+                event = torch.Event(device)
+                event.record()
+                self._events.append(event)
 
     def extend(self, other: TensorTable) -> list[int]:
         """Append the entries of another table, sharing its copies; return their new indices.
@@ -142,23 +129,13 @@ class TensorTable:
         other.freeze()
         first = len(self._entries)
         for entry in other._entries:
-            self._entries.append(
-                _Entry(
-                    entry.object + self._objects,
-                    entry.role,
-                    entry.name,
-                    entry.owned,
-                    None,
-                    entry.place,
-                )
-            )
-        self._seen.update(
-            (key, seen._replace(index=seen.index + first)) for key, seen in other._seen.items()
-        )
+            number = entry.object + self._objects
+            self._entries.append(_Entry(number, entry.role, entry.name, None, entry.place))
+        for key, (tensor, version, address, index) in other._seen.items():
+            self._seen[key] = (tensor, version, address, index + first)
         self._objects += other._objects
         self._nbytes += other._nbytes
         self._events += other._events
-        self._frozen = len(self._entries)
         return list(range(first, first + len(other._entries)))
 
     def export(self) -> tuple[tuple[StorageData, ...], tuple[TensorRef, ...]]:
@@ -170,7 +147,7 @@ class TensorTable:
         self.freeze()
         for event in self._events:
             event.synchronize()
-        with quiet():
+        with Quiet():
             return self._export()
 
     def _export(self) -> tuple[tuple[StorageData, ...], tuple[TensorRef, ...]]:
@@ -198,6 +175,14 @@ class TensorTable:
         return found
 
 
+def _is_unchanged(tensor: torch.Tensor, placed: Place, version: int | None, address: int) -> bool:
+    """Is a frozen tensor what it was? Without a version (inference tensors) nobody can say."""
+    if version is None or tensor._version != version or tensor.data_ptr() != address:
+        return False
+    with Quiet():
+        return placed.size == tensor.size() and is_still(tensor, placed)
+
+
 def _blocks(entries: Iterable[_Entry]) -> list[Block]:
     places = [entry.place for entry in entries]
     blocks = [found.block for found in places if found is not None and found.block is not None]
@@ -221,7 +206,7 @@ def _ref(entry: _Entry, placed: Place, numbers: dict[int, tuple[int, bool]]) -> 
         storage=storage,
         dtype=dtype_name(placed.dtype),
         offset=placed.offset,
-        size=placed.size,
+        size=tuple(placed.size),
         stride=placed.stride,
         object=entry.object,
         requires_grad=placed.requires_grad,

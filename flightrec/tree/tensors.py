@@ -95,7 +95,8 @@ def _in_class(decoder: Decoder, node: Tagged, made: torch.Tensor) -> torch.Tenso
         raise CannotRebuildError(f"{node['class']} is no tensor any more")
     with torch._C.DisableTorchFunction():
         if not made.is_leaf:
-            return made.as_subclass(kind)
+            dressed: torch.Tensor = made.as_subclass(kind)
+            return dressed
         twin: torch.Tensor = torch.Tensor._make_subclass(kind, made.detach(), made.requires_grad)
         return twin
 
