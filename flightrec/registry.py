@@ -73,6 +73,10 @@ class Registry:
         """Return the names of all plug-ins, sorted; nothing is imported."""
         return tuple(sorted({*self._files(), *self._entry_points()}))
 
+    def strangers(self) -> tuple[str, ...]:
+        """Return the names that come from entry points of other distributions, sorted."""
+        return tuple(sorted(set(self._entry_points()) - self._files()))
+
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
         return iter(self.names())
