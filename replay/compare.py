@@ -141,7 +141,8 @@ def _steps_between(left: Words, right: Words, form: _Format) -> int:
 def _values(words: Words, form: _Format) -> NDArray[np.float64]:
     """Read finite elements as float64."""
     if form.mantissa in (52, 23, 10):
-        return words.view(f"float{words.dtype.itemsize * 8}").astype(np.float64)
+        floats: NDArray[np.floating] = words.view(f"float{words.dtype.itemsize * 8}")
+        return floats.astype(np.float64)
     if form.mantissa == 7:
         return (words.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     magnitude = _magnitude(words, form).astype(np.int64)
@@ -149,4 +150,5 @@ def _values(words: Words, form: _Format) -> NDArray[np.float64]:
     normal = exponent > 0
     fraction = mantissa / (1 << form.mantissa) + normal
     value = np.ldexp(fraction, np.maximum(exponent, 1) - form.bias)
-    return np.where(words >> (form.exponent + form.mantissa), -value, value)
+    signed: NDArray[np.float64] = np.where(words >> (form.exponent + form.mantissa), -value, value)
+    return signed

@@ -67,6 +67,9 @@ class Trace:
     outputs: tuple[tuple[tuple[str, torch.Tensor], ...], ...]
     """Leaf and detached tensor of each output, for each call that was run, in order."""
 
+    whole: bool = False
+    """Did a `step_fn` run the whole step, loss code included?"""
+
     loss: torch.Tensor | None = None
     """What `step_fn` returned, detached; None without one."""
 
@@ -155,4 +158,5 @@ class Engine:
         finally:
             written = self.pristine.restore()
             self.generators.restore(before)
-        return Trace(written=tuple(written), seconds=time.perf_counter() - started, **found)
+        seconds = time.perf_counter() - started
+        return Trace(whole=whole, written=tuple(written), seconds=seconds, **found)

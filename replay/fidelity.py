@@ -12,7 +12,7 @@ from replay.compare import APART, EXACT, Distance, distance, worst
 from replay.episode import public_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import torch
 
@@ -63,10 +63,8 @@ class _Measured:
     by_hash: bool
 
 
-def compare(
-    episode: Episode, trace: Trace, *, whole: bool = False, again: Trace | None = None
-) -> Comparison:
-    """Compare `trace` with `episode`; `whole` says that a `step_fn` ran, loss included.
+def compare(episode: Episode, trace: Trace, *, again: Trace | None = None) -> Comparison:
+    """Compare `trace` with `episode`, the loss included where a `step_fn` computed it.
 
     `again` is the trace of a second run. Where both runs agree and outputs are exact but
     gradients are not, these entered by a path that was not recorded: they are unavailable.
@@ -75,12 +73,12 @@ def compare(
     gradients = list(_gradients(episode, trace))
     exact = worst(each.distance.fidelity for each in outputs)
     judged: GradientFidelity = worst(each.distance.fidelity for each in gradients)
-    reason = None if whole else episode.gradients_unavailable
+    unavailable = None if trace.whole else episode.gradients_unavailable
     if not gradients:
         judged = "none"
-    elif not whole and judged != "bit_exact" and exact == "bit_exact" and _agree(trace, again):
-        reason = reason or (LEFT_OVER if episode.grads_present else OUTSIDE)
-    if reason is not None and (gradients or episode.backwards):
+    elif exact == "bit_exact" != judged and _by_another_path(trace, again):
+        unavailable = unavailable or (LEFT_OVER if episode.grads_present else OUTSIDE)
+    if unavailable is not None and (gradients or episode.backwards):
         judged, gradients = "unavailable", []
     everything = outputs + gradients
     return Comparison(
@@ -90,19 +88,35 @@ def compare(
         first_divergence=next(
             (each.site for each in everything if each.distance.fidelity != "bit_exact"), None
         ),
-        reason=reason if judged == "unavailable" else None,
+        reason=unavailable if judged == "unavailable" else None,
         compared=len(everything),
         by_hash=sum(each.by_hash for each in everything),
     )
 
 
-def _agree(one: Trace, other: Trace | None) -> bool:
-    """Did two runs give the same gradients, to the bit?"""
-    if other is None:
+def agree(one: Trace, other: Trace) -> bool:
+    """Did two runs give the same outputs and the same loss, to the bit?"""
+    return (
+        len(one.outputs) == len(other.outputs)
+        and all(map(_same_tensors, map(dict, one.outputs), map(dict, other.outputs)))
+        and _same_tensors(_named_loss(one), _named_loss(other))
+    )
+
+
+def _by_another_path(trace: Trace, again: Trace | None) -> bool:
+    """Do two runs without the loss code agree on gradients? Asked where the outputs are exact."""
+    if again is None or trace.whole:
         return False
-    return one.gradients.keys() == other.gradients.keys() and all(
-        _distance(tensor, other.gradients[name]).fidelity == "bit_exact"
-        for name, tensor in one.gradients.items()
+    return _same_tensors(trace.gradients, again.gradients)
+
+
+def _named_loss(trace: Trace) -> dict[str, torch.Tensor]:
+    return {} if trace.loss is None else {"loss": trace.loss}
+
+
+def _same_tensors(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(
+        _distance(tensor, other[name]).fidelity == "bit_exact" for name, tensor in one.items()
     )
 
 

@@ -107,8 +107,8 @@ class Pristine:
         for container, entries in self._contents.values():
             _refill(container, entries)
         written = [key for key, known in self._known.items() if self._put_back(key, known)]
-        for tensor, copy in self._copies.values():
-            write(tensor, copy)
+        for tensor, kept in self._copies.values():
+            write(tensor, kept)
         return written
 
     def _put_back(self, key: str, known: _Known) -> bool:

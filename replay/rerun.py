@@ -77,7 +77,7 @@ class Rerun:
             self._zero_gradients()
             if episode.calls:
                 self._apply(episode.calls[0])
-            engine.generators.restore(episode.rng)
+            self._restore(episode.rng)
             batch = episode.batch()
             if self._edit is not None:
                 (batch,), _ = self._edit(None, (batch,), {})
@@ -133,7 +133,7 @@ class Rerun:
             args, kwargs = call.fresh()
             if self._edit is not None:
                 args, kwargs = self._edit(call, args, kwargs)
-            self._engine.generators.restore(call.rng)
+            self._restore(call.rng)
         self.begin(call, module)
         output: object = None
         try:
@@ -178,6 +178,11 @@ class Rerun:
         return RecordedCall(index=position, root=root, module=name, fresh=lambda: ((), {}))
 
     # -- state ------------------------------------------------------------------------------
+
+    def _restore(self, state: Any) -> None:
+        """Put every generator where it was; without a recorded state it stays where it is."""
+        if state is not None:
+            self._engine.generators.restore(state)
 
     def _apply(self, call: RecordedCall) -> None:
         """Give buffers, plain attributes and flags the values they had before the call."""
@@ -283,7 +288,8 @@ class Rerun:
                     continue
                 tensors.append(output)
                 gradients.append(gradient)
-                handles.append(output.register_hook(lambda _, total=gradient: total))
+                put = output.register_hook(lambda _, total=gradient: total)  # type: ignore[no-untyped-call]  # torch's
+                handles.append(put)
         try:
             return not tensors or self._protected_backward(
                 recorded.number,

@@ -116,8 +116,8 @@ def test_runs_that_do_not_agree_are_diverged(tape):
 def test_step_fn_is_judged_fully(tape):
     tape = tape(Pair())
     episode = replace(step(tape, penalty=0.1), batch=lambda: None)
-    trace = Engine(tape.weights).run(replace(episode, batch=None))
-    found = compare(episode, trace, whole=True, again=trace)
+    trace = replace(Engine(tape.weights).run(replace(episode, batch=None)), whole=True)
+    found = compare(episode, trace, again=trace)
     assert found.gradients == "diverged"
     assert found.first_divergence == "body.0:param_grad:weight#0"
 
@@ -145,8 +145,8 @@ def test_a_loss_that_was_computed_again_is_compared(tape):
     tape = tape(Pair())
     episode = step(tape)
     trace = Engine(tape.weights).run(episode)
-    wrong = replace(trace, loss=episode.loss + 1)
-    found = compare(episode, wrong, whole=True)
+    wrong = replace(trace, loss=episode.loss + 1, whole=True)
+    found = compare(episode, wrong)
     assert (found.outputs, found.first_divergence) == ("diverged", ":loss:#0")
 
 

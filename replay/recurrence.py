@@ -1,0 +1,201 @@
+"""Does what was recorded as the failure show again in a re-execution?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from flightrec.types import Site
+from replay.episode import public_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torch import nn
+
+    from replay.engine import Trace
+    from replay.episode import Episode
+    from replay.fidelity import Comparison
+
+LOSS_OUTSIDE = (
+    "the {what} is made outside the recorded calls and was not made again; all that the calls "
+    "gave to it is equal to the bit, so it stands as it was recorded (give step_fn to run it)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """The answer, and why."""
+
+    again: bool | None
+    """None where it cannot be told from what was recorded."""
+
+    text: str
+    """One sentence for a person."""
+
+
+def recurs(
+    manifest: Mapping[str, Any],
+    episode: Episode,
+    trace: Trace,
+    comparison: Comparison,
+    models: Mapping[str, nn.Module],
+) -> Recurrence:
+    """Look in `trace` for the kind of finding that opened the incident, at its kind of site."""
+    kind = manifest["kind"]
+    if kind == "exception":
+        return _exception(episode, trace)
+    site = None if manifest.get("site") is None else Site.parse(manifest["site"])
+    if site is not None and trace.exception is None:
+        if kind in ("nan", "inf"):
+            return _nonfinite(kind, site, episode, trace, comparison, models)
+        if kind == "zeroed":
+            return _zeroed(site, manifest, episode, trace, comparison)
+    if trace.exception is not None:
+        text = f"the replay ended with {trace.exception.type}: {trace.exception.message}"
+        return Recurrence(again=False, text=text)
+    return _as_recorded(comparison, what=f"{kind} finding")
+
+
+def _exception(episode: Episode, trace: Trace) -> Recurrence:
+    """Compare types; one that rose outside every call cannot rise again without `step_fn`."""
+    recorded = (episode.exception or {}).get("type", "")
+    name = recorded.rpartition(".")[2]
+    if trace.exception is not None:
+        same = trace.exception.type.rpartition(".")[2] == name
+        text = f"the replay raised {trace.exception.type}: {trace.exception.message}"
+        return Recurrence(again=same, text=text)
+    if not any(call.raised for call in episode.calls) and trace.loss is None:
+        text = f"{name} rose outside the recorded calls, in code that was not run again"
+        return Recurrence(again=None, text=f"{text}; give step_fn")
+    return Recurrence(again=False, text=f"nothing was raised; {name} was recorded")
+
+
+def _nonfinite(
+    kind: str,
+    site: Site,
+    episode: Episode,
+    trace: Trace,
+    comparison: Comparison,
+    models: Mapping[str, nn.Module],
+) -> Recurrence:
+    if site.kind == "loss" and trace.loss is None:
+        return _as_recorded(comparison, what="loss")
+    candidates = dict(_tensors(site, episode, trace, models))
+    name = f"{site.kind} {'.'.join(part for part in (site.module, site.leaf) if part)}".strip()
+    exact = candidates.get(str(site))
+    for tensor in candidates.values() if exact is None else (exact,):
+        if kind == ("nan" if _has_nan(tensor) else "inf" if _has_inf(tensor) else ""):
+            return Recurrence(again=True, text=f"{name} is {kind} again")
+    if site.kind == "param":
+        return _as_recorded(comparison, what=f"{name} after the update")
+    if site.kind == "param_grad" and comparison.gradients == "unavailable":
+        return Recurrence(again=None, text=f"{name} cannot be computed again: {comparison.reason}")
+    return Recurrence(again=False, text=f"{name} is not {kind} in the replay")
+
+
+def _zeroed(
+    site: Site,
+    manifest: Mapping[str, Any],
+    episode: Episode,
+    trace: Trace,
+    comparison: Comparison,
+) -> Recurrence:
+    if site.kind != "output":
+        if trace.gradients and not any(_absmax(grad) for grad in trace.gradients.values()):
+            return Recurrence(again=True, text="every gradient is exactly zero again")
+        return _as_recorded(comparison, what="gradient")
+    limit = max(
+        (_number(found["limit"]) for found in manifest["findings"] if _is_at(found, site)),
+        default=0.0,
+    )
+    candidates = {
+        name: tensor
+        for name, tensor in _tensors(site, episode, trace, {})
+        if tensor.numel() >= 2 and tensor.is_floating_point()
+    }
+    exact = candidates.get(str(site))
+    for name, tensor in candidates.items() if exact is None else ((str(site), exact),):
+        largest = _absmax(tensor)
+        if largest <= limit:
+            text = f"{name} is zero again: its largest magnitude is {largest:.3g}"
+            return Recurrence(again=True, text=text)
+    return Recurrence(again=False, text=f"{site} is not zero in the replay")
+
+
+def _as_recorded(comparison: Comparison, *, what: str) -> Recurrence:
+    """Take a value that is not computed again as recorded, where all that enters it is exact."""
+    if comparison.outputs == "bit_exact" and comparison.gradients != "diverged":
+        return Recurrence(again=True, text=LOSS_OUTSIDE.format(what=what))
+    text = f"the {what} is made outside the recorded calls, and these gave other values"
+    return Recurrence(again=False, text=text)
+
+
+def _tensors(
+    site: Site, episode: Episode, trace: Trace, models: Mapping[str, nn.Module]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield (text of the site, tensor) of everything in the trace of that kind of site."""
+    if site.kind == "loss" and trace.loss is not None:
+        yield str(site), trace.loss
+    elif site.kind == "output":
+        nth: dict[tuple[int, str], int] = {}
+        for call, outputs in zip(episode.calls, trace.outputs, strict=False):
+            key = (call.step, call.public_name)
+            number = nth[key] = nth.get(key, -1) + 1
+            for leaf, tensor in outputs:
+                found = Site(module=call.public_name, kind="output", leaf=leaf, call=number)
+                yield str(found), tensor
+    elif site.kind == "buffer":
+        yield from _named(trace.buffers.items(), site)
+    elif site.kind == "param_grad":
+        yield from _named(trace.gradients.items(), site)
+    elif site.kind == "param":
+        parameters = (
+            (f"{root}:{name}", parameter.detach())
+            for root, model in models.items()
+            for name, parameter in model.named_parameters()
+        )
+        yield from _named(parameters, site)
+
+
+def _named(
+    tensors: Iterable[tuple[str, torch.Tensor]], site: Site
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for key, tensor in tensors:
+        root, _, name = key.partition(":")
+        owner, _, local = name.rpartition(".")
+        module = public_name(root, owner)
+        yield str(Site(module=module, kind=site.kind, leaf=local, call=site.call)), tensor
+
+
+def _is_at(finding: Mapping[str, Any], site: Site) -> bool:
+    return finding.get("kind") == "zeroed" and finding.get("site") == str(site)
+
+
+def _number(value: Any) -> float:
+    """Read a number of the manifest; those that are not finite are tagged there."""
+    return float(value["v"]) if isinstance(value, dict) else float(value)
+
+
+def _values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the stored values of a tensor in a type that can be reduced."""
+    values = tensor._values() if tensor.layout == torch.sparse_coo else tensor
+    if values.dtype.is_complex:
+        values = torch.view_as_real(values.resolve_conj())
+    return values.float() if values.element_size() == 1 else values
+
+
+def _has_nan(tensor: torch.Tensor) -> bool:
+    return bool(torch.isnan(_values(tensor)).any())
+
+
+def _has_inf(tensor: torch.Tensor) -> bool:
+    return bool(torch.isinf(_values(tensor)).any())
+
+
+def _absmax(tensor: torch.Tensor) -> float:
+    values = _values(tensor)
+    return float(values.abs().max()) if values.numel() else math.nan
