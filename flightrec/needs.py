@@ -14,6 +14,8 @@ import schemas
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from flightrec.types import Json
+
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 """A dotted name, of a module or inside one."""
 
@@ -108,3 +110,31 @@ def is_listed(need: Need) -> bool:
     if need.role is Role.FUNCTION:
         return need.name in listed_functions() or need.name in listed("functions")
     return need.name in listed("value_classes")
+
+
+def names_in(node: Mapping[str, Any]) -> list[Need]:
+    """Return the classes and functions that one node itself names, not those inside it."""
+    tag = node.get("$")
+    found: list[Need] = []
+    role = Role.MODULE if tag == "module" else Role.CLASS
+    if isinstance(node.get("class"), str):
+        found.append(Need(role, node["class"]))
+    if isinstance(node.get("function"), str):
+        found.append(Need(Role.FUNCTION, node["function"]))
+    if tag in ("class", "function"):
+        found.append(Need(Role.CLASS if tag == "class" else Role.FUNCTION, str(node.get("name"))))
+    return found
+
+
+def needs_of(node: Json) -> set[Need]:
+    """Return every name inside a node, without recursion, since nodes may be nested deeply."""
+    found: set[Need] = set()
+    todo: list[Any] = [node]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            found.update(names_in(item))
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)
+    return found
