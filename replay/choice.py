@@ -1,0 +1,162 @@
+"""Choose, among the operators that bad values went through, those that can have made them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from replay.norm import ZERO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from replay.norm import Judge
+    from replay.oplog import Leaf, Op, Span
+    from replay.search import BadRead, Slice
+
+Reason: TypeAlias = Literal["origin", "birth", "suspect", "leaf", "gradient"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One possible producer of the first bad value."""
+
+    reason: Reason
+    """origin: good inputs, bad output. birth: a NaN made of infinities that are no fault.
+    suspect: bad output beyond what its faultless bad inputs explain, to be tested.
+    leaf: a tensor that was bad before. gradient: a bad gradient that came from outside."""
+
+    op: int
+    """The operator; for a leaf the first that read it."""
+
+    leaf: Leaf | None = None
+    span: Span | None = None
+    classes: frozenset[str] = frozenset()
+
+
+def choose(judge: Judge, found: Slice, *, backward: bool = False) -> list[Candidate]:
+    """Return candidates, most likely first.
+
+    Producers with good inputs come first, in execution order; then NaNs born of infinities
+    that are constants, masks or usual at that place; then suspects. With `backward` only
+    operators of backward passes can be blamed, and values of the forward pass are taken as
+    they are.
+    """
+    return _Choice(judge, found, backward=backward).ranked()
+
+
+class _Choice:
+    """One walk over the operators of a slice, in execution order."""
+
+    def __init__(self, judge: Judge, found: Slice, *, backward: bool) -> None:
+        self._judge = judge
+        self._log = judge.log
+        self._found = found
+        self._backward = backward
+        self._benign: dict[int, bool] = {}
+        self._first: list[Candidate] = []
+        self._second: list[Candidate] = []
+        self._last: list[Candidate] = []
+        self._leaves: set[int] = set()
+
+    def ranked(self) -> list[Candidate]:
+        """Return all candidates in order."""
+        for index, reads in self._found.reads.items():
+            op = self._log.ops[index]
+            live = [read for read in reads if not self._ignored(read)]
+            self._benign[index] = self._is_benign(op, reads, live)
+            if self._inside(op) and not self._benign[index]:
+                self._blame(op, live)
+        for read in self._found.starts:
+            if read.source != "writers":
+                self._blame_source(len(self._log.ops), read)
+        return self._first + sorted(self._second, key=lambda each: each.op) + self._last[:1]
+
+    def _inside(self, op: Op) -> bool:
+        return not self._backward or op.stage == "backward"
+
+    def _ignored(self, read: BadRead) -> bool:
+        """Is it a zero that was put there: a fresh tensor, a bias?"""
+        if read.classes != ZERO:
+            return False
+        if read.source == "writers":
+            return all(self._made_zero(index) for index in read.ops)
+        return read.source == "leaf" and self._judge.expected(self._leaf(read), ZERO)
+
+    def _made_zero(self, index: int) -> bool:
+        """Did this operator write zeros because it was told to, or copy such zeros?"""
+        op = self._log.ops[index]
+        if op.constant:
+            return True
+        reads = self._found.reads.get(index, [])
+        return (
+            0 < len(op.reads) == len(reads)
+            and index in self._benign
+            and all(self._ignored(read) for read in reads)
+        )
+
+    def _leaf(self, read: BadRead) -> Leaf | None:
+        return self._log.leaves.get(read.span.storage)
+
+    def _is_benign(self, op: Op, reads: list[BadRead], live: list[BadRead]) -> bool:
+        """Is the bad output intended, usual at this place, or a mere copy of such a one?"""
+        if op.constant or self._judge.normal(op):
+            return True
+        if len(reads) == len(op.reads) > 0 and not live:
+            return True
+        made = _without_sign(self._judge.written(op))
+        taken = _without_sign(name for read in live for name in read.classes)
+        return bool(live) and made <= taken and all(self._harmless(read) for read in live)
+
+    def _harmless(self, read: BadRead) -> bool:
+        """Did a bad value come only from places where it may be?"""
+        if read.source == "leaf":
+            return self._judge.expected(self._leaf(read), read.classes)
+        if read.source == "memory":
+            return False
+        return all(self._benign.get(index, False) for index in read.ops)
+
+    def _blame(self, op: Op, live: list[BadRead]) -> None:
+        """Add `op`, or what it read, where either can be the producer."""
+        classes = self._judge.written(op)
+        if not live:
+            self._first.append(Candidate(reason="origin", op=op.index, classes=classes))
+            return
+        for read in live:
+            if read.source != "writers" and not self._harmless(read):
+                self._blame_source(op.index, read)
+        born = "nan" in classes and not any("nan" in read.classes for read in live)
+        if born:
+            self._second.append(Candidate(reason="birth", op=op.index, classes=classes))
+        elif all(self._harmless(read) or self._foreign(read) for read in live):
+            self._second.append(Candidate(reason="suspect", op=op.index, classes=classes))
+        else:
+            self._last.append(Candidate(reason="suspect", op=op.index, classes=classes))
+
+    def _foreign(self, read: BadRead) -> bool:
+        """Is it, for a search in the backward pass, a value of the forward pass?"""
+        return (
+            self._backward
+            and bool(read.ops)
+            and all(not self._inside(self._log.ops[index]) for index in read.ops)
+        )
+
+    def _blame_source(self, index: int, read: BadRead) -> None:
+        """Add a bad tensor that no operator of the step made, or the view that shows it."""
+        span = read.span
+        if read.source in ("memory", "view"):
+            for maker in read.ops:
+                self._first.append(Candidate(reason="origin", op=maker, classes=read.classes))
+            return
+        leaf = self._leaf(read)
+        if span.storage in self._leaves or self._judge.expected(leaf, read.classes):
+            return
+        self._leaves.add(span.storage)
+        reason: Reason = "leaf" if leaf is not None or not self._backward else "gradient"
+        self._first.append(
+            Candidate(reason=reason, op=index, leaf=leaf, span=span, classes=read.classes)
+        )
+
+
+def _without_sign(classes: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lstrip("+-") for name in classes)

@@ -1,0 +1,274 @@
+"""Experiments on single operators: run one alone on its recorded inputs, or make it finite."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from replay.meter import Meter
+from replay.schema import behaviour, split, tensors_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import nn
+
+    from replay.episode import RecordedCall
+    from replay.oplog import Flags
+
+
+@dataclass(slots=True)
+class Kept:
+    """One operator with its inputs, and what it made of them in the step."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    random: torch.Tensor
+    """State of the CPU generator before it ran."""
+
+    outputs: list[torch.Tensor] = field(default_factory=list)
+    error: str = ""
+
+    def alone(self, prepare: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Alone:
+        """Run the operator again on copies of its inputs, each `prepare`d first."""
+        args = _mapped(self.args, prepare or torch.Tensor.clone)
+        kwargs = _mapped(self.kwargs, prepare or torch.Tensor.clone)
+        before = torch.get_rng_state()
+        try:
+            torch.set_rng_state(self.random)
+            with torch.no_grad():
+                result = self.func(*args, **kwargs)
+        except Exception as fault:
+            return Alone([], f"{type(fault).__name__}: {fault}")
+        finally:
+            torch.set_rng_state(before)
+        _, changed = split(behaviour(self.func), args, kwargs)
+        return Alone(_distinct([*changed, *tensors_in(result)]), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What an operator made when it ran alone."""
+
+    outputs: list[torch.Tensor]
+    error: str
+
+
+class _Counter(TorchDispatchMode):
+    """Counts operators as a scan does, and hands the wanted ones over."""
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._tap = tap
+        self._index = -1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self._index += 1
+        name = self._tap.wanted.get(self._index)
+        if name is None:
+            return func(*args, **kwargs)
+        if name != str(func):
+            self._tap.strayed = True
+            return func(*args, **kwargs)
+        return self._tap.run(self._index, func, args, kwargs)
+
+
+class Tap:
+    """An observer that steps in at some operators of a run, told by their index in a scan."""
+
+    def __init__(self, wanted: Mapping[int, str]) -> None:
+        """Step in at these operators, given with their names."""
+        self.wanted = wanted
+        self.strayed = False
+        """Was another operator found at one of the indices? Then nothing can be said."""
+
+        self._open = ExitStack()
+
+    def __enter__(self) -> Tap:
+        """Start to count."""
+        self._open.enter_context(_Counter(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop to count."""
+        self._open.close()
+
+    def call_begin(self, call: RecordedCall, module: nn.Module) -> None:
+        """Nothing to do when a call begins."""
+
+    def call_end(self, call: RecordedCall, output: object) -> None:
+        """Nothing to do when a call ends."""
+
+    def backward_begin(self, number: int) -> None:
+        """Nothing to do when a backward pass begins."""
+
+    def backward_end(self, number: int) -> None:
+        """Nothing to do when a backward pass ends."""
+
+    def run(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run the operator; subclasses do what they are for around it."""
+        raise NotImplementedError
+
+
+class Keep(Tap):
+    """Keeps copies of inputs and outputs of the wanted operators in `kept`."""
+
+    def __init__(self, wanted: Mapping[int, str]) -> None:
+        """Keep these."""
+        super().__init__(wanted)
+        self.kept: dict[int, Kept] = {}
+
+    def run(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:
+        """Copy, run, copy."""
+        kept = self.kept[index] = Kept(
+            func,
+            _mapped(args, torch.Tensor.clone),
+            _mapped(kwargs, torch.Tensor.clone),
+            torch.get_rng_state(),
+        )
+        try:
+            result = func(*args, **kwargs)
+        except Exception as fault:
+            kept.error = f"{type(fault).__name__}: {fault}"
+            raise
+        _, changed = split(behaviour(func), args, kwargs)
+        made = _distinct([*changed, *tensors_in(result)])
+        kept.outputs = [tensor.detach().clone() for tensor in made]
+        return result
+
+
+class Heal(Tap):
+    """Replaces bad values in what the wanted operators make, in place, as they make it."""
+
+    def __init__(self, wanted: Mapping[int, str], mend: Callable[[torch.Tensor], None]) -> None:
+        """Mend the outputs of these."""
+        super().__init__(wanted)
+        self._mend = mend
+        self.mended = 0
+
+    def run(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002  (Tap's)
+        """Run, then mend."""
+        result = func(*args, **kwargs)
+        _, changed = split(behaviour(func), args, kwargs)
+        for tensor in _distinct([*changed, *tensors_in(result)]):
+            if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+                self._mend(tensor)
+                self.mended += 1
+        return result
+
+
+def make_finite(tensor: torch.Tensor) -> None:
+    """Replace NaN and infinities by 0, in place."""
+    with torch.no_grad():
+        tensor.detach().nan_to_num_(0.0, 0.0, 0.0)
+
+
+def finite_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in which NaN and infinities are 0."""
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        return tensor.clone()
+    return torch.nan_to_num(tensor, 0.0, 0.0, 0.0)
+
+
+def make_uneven(size: float) -> Callable[[torch.Tensor], None]:
+    """Return a function that fills a tensor with unequal values of magnitude up to `size`."""
+
+    def fill(tensor: torch.Tensor) -> None:
+        with torch.no_grad():
+            steps = torch.arange(tensor.numel(), device=tensor.device, dtype=torch.float32)
+            wave = torch.sin(steps * 12.9898 + 1.0) * size
+            tensor.detach().copy_(wave.reshape(tensor.shape).to(tensor.dtype))
+
+    return fill
+
+
+def flags_of(tensors: Sequence[torch.Tensor]) -> list[Flags]:
+    """Measure tensors; those without real values are left out."""
+    meter = Meter()
+    with torch.no_grad():
+        slots = [meter.span(tensor).slot for tensor in tensors]
+    meter.settle()
+    return [flags for flags in (meter.flags[slot] for slot in slots) if flags is not None]
+
+
+def first_bad(tensors: Sequence[torch.Tensor], *, zeros: bool) -> tuple[int, ...] | None:
+    """Return the index of the first bad element in the first tensor that has one.
+
+    With `zeros` the elements are near zero, and the first tensor as a whole is bad.
+    """
+    for tensor in tensors:
+        if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+            continue
+        if tensor.layout is not torch.strided or not tensor.numel():
+            continue
+        if zeros:
+            return (0,) * tensor.dim()
+        bad = ~torch.isfinite(tensor.detach()).reshape(-1)
+        if bool(bad.any()):
+            place = int(bad.to(torch.uint8).argmax())
+            return tuple(
+                int(each) for each in torch.unravel_index(torch.tensor(place), tensor.shape)
+            )
+    return None
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Copy nested arguments, applying `change` to the tensors in them."""
+    if isinstance(value, torch.Tensor):
+        return change(value.detach())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    return value
+
+
+def _distinct(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+class MendState:
+    """An observer that replaces bad parameters, buffers or attributes while a run goes on."""
+
+    def __init__(
+        self, tensors: Callable[[], Sequence[torch.Tensor]], mend: Callable[[torch.Tensor], None]
+    ) -> None:
+        """Mend what `tensors()` returns, which may be other objects after each call begins."""
+        self._tensors = tensors
+        self._mend = mend
+        self._saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __enter__(self) -> MendState:
+        """Mend what is there."""
+        self._apply()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Put the bad values back."""
+        for tensor, copy in self._saved.values():
+            tensor.data.copy_(copy)
+
+    def call_begin(self, call: RecordedCall, module: nn.Module) -> None:  # noqa: ARG002  (protocol)
+        """Mend the recorded state of a call, too."""
+        self._apply()
+
+    def call_end(self, call: RecordedCall, output: object) -> None:
+        """Nothing to do when a call ends."""
+
+    def backward_begin(self, number: int) -> None:
+        """Nothing to do when a backward pass begins."""
+
+    def backward_end(self, number: int) -> None:
+        """Nothing to do when a backward pass ends."""
+
+    def _apply(self) -> None:
+        for tensor in self._tensors():
+            if id(tensor) not in self._saved:
+                self._saved[id(tensor)] = (tensor, tensor.detach().clone())
+            self._mend(tensor.data)

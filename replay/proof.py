@@ -1,0 +1,203 @@
+"""Prove or refute a candidate: run it alone, make it finite and see whether the step heals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flightrec.tree import leaves
+from flightrec.types import Evidence
+from replay.confirm import (
+    Heal,
+    Keep,
+    MendState,
+    finite_copy,
+    first_bad,
+    flags_of,
+    make_finite,
+    make_uneven,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from replay.choice import Candidate
+    from replay.confirm import Kept
+    from replay.engine import Edit, Observer
+    from replay.episode import Arguments, RecordedCall
+    from replay.norm import Judge
+    from replay.oplog import Op
+
+
+@dataclass(slots=True)
+class Proof:
+    """What the experiments said about one candidate."""
+
+    repeats: bool = False
+    """Alone on its recorded inputs it makes the bad value again."""
+
+    heals: bool = False
+    """With its output made finite the step is healthy."""
+
+    produces: bool = True
+    """It makes bad values even from inputs that were made finite."""
+
+    index: tuple[int, ...] | None = None
+    evidence: list[Evidence] = field(default_factory=list)
+
+    @property
+    def confirmed(self) -> bool:
+        """Did both experiments succeed?"""
+        return self.repeats and self.heals
+
+    def add(self, kind: str, text: str, value: float | int | str | bool | None = None) -> None:  # noqa: FBT001  (a value like any other)
+        """Write down what was seen."""
+        self.evidence.append(Evidence(kind=kind, text=text, value=value))
+
+
+class Prover:
+    """Runs experiments on candidates of one scanned step."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        run: Callable[[Observer | None, Edit | None], object],
+        healthy: Callable[[Observer | None, Edit | None], bool],
+    ) -> None:
+        """Take `run`, which re-executes the step, and `healthy`, which also judges it."""
+        self._judge = judge
+        self._log = judge.log
+        self._run = run
+        self._healthy = healthy
+        self._kept: dict[int, Kept] = {}
+
+    def keep(self, candidates: Sequence[Candidate]) -> None:
+        """Re-execute once and keep what the candidates read and made."""
+        ops = [self._log.ops[each.op] for each in candidates if each.leaf is None]
+        wanted = {op.index: op.name for op in ops}
+        if wanted:
+            keeper = Keep(wanted)
+            self._run(keeper, None)
+            self._kept = keeper.kept
+
+    def operator(self, candidate: Candidate) -> Proof:
+        """Experiment on an operator."""
+        proof = Proof()
+        op = self._log.ops[candidate.op]
+        kept = self._kept.get(op.index)
+        if kept is None:
+            proof.add("isolated", f"{op.name} was not reached again, so it was not run alone")
+            return proof
+        bad = self._bad_outputs(op, kept.outputs)
+        proof.index = first_bad(bad, zeros=self._judge.zeros)
+        again = self._bad_outputs(op, kept.alone().outputs)
+        proof.repeats = bool(again)
+        words = "makes" if proof.repeats else "does not make"
+        proof.add(
+            "isolated",
+            f"{op.name} run alone on its recorded inputs {words} the bad value again",
+            proof.repeats,
+        )
+        if candidate.reason == "suspect":
+            proof.produces = bool(self._bad_outputs(op, kept.alone(finite_copy).outputs))
+        self._heal(op, proof)
+        return proof
+
+    def raising(self, op: Op) -> Proof:
+        """Experiment on an operator that raised."""
+        proof = Proof()
+        keeper = Keep({op.index: op.name})
+        self._run(keeper, None)
+        kept = keeper.kept.get(op.index)
+        if kept is not None:
+            error = kept.alone().error
+            proof.repeats = bool(error) and error.partition(":")[0] == op.error.partition(":")[0]
+            words = f"raises again: {error}" if proof.repeats else "does not raise"
+            proof.add(
+                "isolated", f"{op.name} run alone on its recorded inputs {words}", proof.repeats
+            )
+        return proof
+
+    def _bad_outputs(self, op: Op, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return those of an operator's outputs that are bad."""
+        real = [each for each in outputs if each.dtype.is_floating_point or each.dtype.is_complex]
+        bad = []
+        for position, tensor in enumerate(real):
+            for flags in flags_of([tensor]):
+                zero = self._judge.zeros and flags.zero(self._judge.tolerance(op, position))
+                if flags.bad or zero:
+                    bad.append(tensor)
+        return bad
+
+    def _heal(self, op: Op, proof: Proof) -> None:
+        """Make the output of `op` finite, then, if need be, that of its siblings too."""
+        siblings = self._siblings(op)
+        for ops in [[op]] + ([siblings] if len(siblings) > 1 else []):
+            observer = Heal({each.index: each.name for each in ops}, self._mend(op))
+            proof.heals = self._healthy(observer, None) and not observer.strayed
+            if proof.heals:
+                break
+        what = "finite" if not self._judge.zeros else "non-zero"
+        whose = op.name if len(ops) == 1 else f"all {len(ops)} runs of {op.name} at this place"
+        words = "heals the step" if proof.heals else "does not heal the step"
+        proof.add("healed", f"making the output of {whose} {what} {words}", proof.heals)
+
+    def _siblings(self, op: Op) -> list[Op]:
+        """Return the runs of the same line in modules of the same type."""
+        mine = self._log.visit(op)
+        found = []
+        for other in self._log.ops:
+            theirs = self._log.visit(other)
+            if (other.name, other.stage, other.place) == (op.name, op.stage, op.place) and (
+                mine is None or (theirs is not None and theirs.module_type == mine.module_type)
+            ):
+                found.append(other)
+        return found
+
+    def _mend(self, op: Op) -> Callable[[torch.Tensor], None]:
+        if not self._judge.zeros:
+            return make_finite
+        size = self._judge.healthy.size(self._judge.sites[op.index], 0)
+        return make_uneven(size or 1.0)
+
+    # -- tensors that were bad before -------------------------------------------------------
+
+    def batch(self) -> Proof:
+        """Experiment on arguments: make every bad value in them finite."""
+        proof = Proof(repeats=True)
+        mend = self._mended
+
+        def edit(
+            call: RecordedCall | None,  # noqa: ARG001  (the engine's signature)
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
+        ) -> Arguments:
+            for _, tensor in leaves((args, kwargs)):
+                mend(tensor)
+            return args, kwargs
+
+        proof.heals = self._healthy(None, edit)
+        words = "heals the step" if proof.heals else "does not heal the step"
+        proof.add("healed", f"making the batch finite {words}", proof.heals)
+        return proof
+
+    def state(self, tensors: Callable[[], Sequence[torch.Tensor]], names: Sequence[str]) -> Proof:
+        """Experiment on parameters and buffers that were bad before the step."""
+        proof = Proof(repeats=True)
+        what = "non-zero" if self._judge.zeros else "finite"
+        proof.heals = self._healthy(MendState(tensors, self._mended), None)
+        words = "heals the step" if proof.heals else "does not heal the step"
+        shown = ", ".join(name.partition(":")[2] for name in names[:3])
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        proof.add("healed", f"making {shown}{more} {what} {words}", proof.heals)
+        return proof
+
+    def _mended(self, tensor: torch.Tensor) -> None:
+        if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+            return
+        if not self._judge.zeros:
+            make_finite(tensor)
+        elif any(flags.zero() for flags in flags_of([tensor])):
+            make_uneven(1.0)(tensor)

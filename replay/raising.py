@@ -1,0 +1,117 @@
+"""Failures that are not bad values of re-executed operators: exceptions, and the loss outside."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from replay.culprit import Blame, Culprit, blame_operator
+from replay.episode import public_name
+from replay.frames import innermost, source_line
+from replay.look import classes_in
+from replay.proof import Proof
+from replay.raised import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flightrec.types import Phase
+    from replay.engine import Engine, Trace
+    from replay.episode import Episode
+    from replay.norm import Judge
+    from replay.oplog import Op, OpLog
+    from replay.proof import Prover
+    from replay.raised import Raised
+
+_PARTS: Mapping[str, Phase] = {"optim": "optimizer", "autograd": "backward"}
+"""Folders of torch whose frames in a traceback tell the phase."""
+
+
+def raised(
+    trace: Trace, episode: Episode, engine: Engine, judge: Judge, prover: Prover
+) -> Culprit | None:
+    """Return the operator, module and line that raised what ended the re-executed step."""
+    fault = trace.exception
+    if fault is None:
+        return None
+    blame = _rose_in(judge.log, engine, fault)
+    proof = Proof()
+    op = _operator(judge.log, fault)
+    if op is not None:
+        proof = prover.raising(op)
+        blame = replace(blame_operator(judge.log, op), source=blame.source)
+    proof.add("exception", f"{fault.type}: {fault.message}", fault.type)
+    return answer("exception", blame, proof, episode)
+
+
+def answer(kind: str, blame: Blame, proof: Proof, episode: Episode) -> Culprit:
+    """Put the parts of a culprit together."""
+    parts = {each.name: getattr(blame, each.name) for each in fields(blame)}
+    parts["step"] = episode.step if blame.step is None else blame.step
+    return Culprit(
+        kind=kind,
+        index=proof.index,
+        confirmed=proof.confirmed or (kind == "exception" and proof.repeats),
+        evidence=tuple(proof.evidence),
+        **parts,
+    )
+
+
+def _operator(log: OpLog, fault: Raised) -> Op | None:
+    """Return the last operator that raised this very exception."""
+    text = f"{fault.type.rpartition('.')[2]}: {fault.message}"
+    return next((op for op in reversed(log.ops) if op.error == text), None)
+
+
+def _rose_in(log: OpLog, engine: Engine, fault: Raised) -> Blame:
+    """Return the innermost module that an exception rose in, and the user's line."""
+    phase: Phase = "backward" if fault.phase == "backward" else "loss"
+    source = source_line(innermost(fault.traceback))
+    if fault.module is None:
+        return Blame(phase=phase, source=source)
+    root, _, path = fault.module.partition(":")
+    name = public_name(root, path)
+    open_visits = [each for each in log.visits if each.module == name and each.ended < 0]
+    visit = open_visits[-1] if open_visits else None
+    return Blame(
+        phase="backward" if phase == "backward" else "forward",
+        module=name,
+        module_type=type(engine.modules[fault.module]).__name__,
+        call=None if visit is None else visit.call,
+        root_call=None if visit is None else visit.root_call,
+        step=None if visit is None else visit.step,
+        source=source,
+    )
+
+
+def outside(episode: Episode, kind: str) -> Culprit | None:
+    """Return what can be said of a failure in the user's code that was not re-executed.
+
+    Without a `step_fn` neither the loss code nor an exception in it is run again.
+    """
+    proof = Proof()
+    fault = episode.exception
+    if kind == "exception" and fault is not None:
+        frames = [
+            Frame(file=each["file"], line=each["line"], function=each["function"])
+            for each in fault.get("traceback", ())
+        ]
+        proof.add("exception", f"{fault['type']}: {fault['message']}", fault["type"])
+        place = innermost(frames)
+        return answer(kind, Blame(phase=_phase(frames), source=source_line(place)), proof, episode)
+    if kind not in ("nan", "inf") or episode.loss is None:
+        return None
+    classes = sorted(word for _, word in classes_in(episode.loss) if word != "zero")
+    if not classes:
+        return None
+    text = "all outputs of modules are finite and the loss is not; give step_fn to replay it"
+    proof.add("loss", text, " and ".join(classes))
+    return answer("nan" if "nan" in classes else "inf", Blame(phase="loss"), proof, episode)
+
+
+def _phase(frames: Sequence[Frame]) -> Phase:
+    """Tell from a recorded traceback in which part of the step an exception rose."""
+    for part, phase in _PARTS.items():
+        if any(f"/torch/{part}/" in each.file for each in frames):
+            return phase
+    return "loss"

@@ -1,0 +1,150 @@
+"""Try the candidates one after the other, and write the answer down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flightrec.tree import leaves
+from replay.confirm import first_bad
+from replay.culprit import Blame, blame_operator, owner_of
+from replay.look import classes_in
+from replay.proof import Proof
+from replay.raising import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch import nn
+
+    from replay.choice import Candidate
+    from replay.culprit import Culprit
+    from replay.engine import Engine
+    from replay.episode import Episode
+    from replay.norm import Judge
+    from replay.oplog import Leaf
+    from replay.proof import Prover
+    from replay.symptom import Symptom
+
+CANDIDATES = 4
+"""Possible producers that experiments are made on, most likely first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """The experiments on the candidates of one step."""
+
+    engine: Engine
+    episode: Episode
+    controls: Sequence[Episode]
+    judge: Judge
+    symptom: Symptom
+    prover: Prover
+
+    def value(self, candidates: Sequence[Candidate]) -> Culprit | None:
+        """Return the first candidate that the experiments confirm, else the most likely one."""
+        tried: list[tuple[Candidate, Proof]] = []
+        shortlist = list(candidates[:CANDIDATES])
+        self.prover.keep(shortlist)
+        for candidate in shortlist:
+            proof = self._prove(candidate, candidates)
+            if not proof.produces:
+                continue
+            tried.append((candidate, proof))
+            if proof.confirmed:
+                break
+        if not tried:
+            return None
+        chosen = next((each for each in tried if each[1].confirmed), tried[0])
+        blame = self._blame(chosen[0], candidates)
+        return answer(self.symptom.kind, blame, chosen[1], self.episode)
+
+    def _prove(self, candidate: Candidate, candidates: Sequence[Candidate]) -> Proof:
+        if candidate.reason == "gradient":
+            proof = Proof()
+            proof.add("given", "a gradient that entered through an output was bad already")
+            return proof
+        if candidate.reason != "leaf":
+            return self.prover.operator(candidate)
+        if candidate.leaf is None or candidate.leaf.role == "input":
+            return self._prove_data(candidate)
+        return self._prove_state([each for each in candidates if each.reason == "leaf"])
+
+    def _prove_data(self, candidate: Candidate) -> Proof:
+        proof = self.prover.batch()
+        leaf = candidate.leaf
+        if leaf is None:
+            return proof
+        classes = " and ".join(sorted(candidate.classes))
+        proof.add("input", f"{leaf.names[0]} holds {classes} before the step begins", classes)
+        tensor = self._input(leaf)
+        if tensor is not None:
+            proof.index = first_bad([tensor], zeros=self.judge.zeros)
+        return proof
+
+    def _input(self, leaf: Leaf) -> torch.Tensor | None:
+        """Return an argument or a tensor of the batch by its path."""
+        name = leaf.names[0]
+        if name.startswith("batch"):
+            given = {} if self.episode.batch is None else {"batch": self.episode.batch()}
+        else:
+            call = next(each for each in self.episode.calls if each.index == leaf.call)
+            args, kwargs = call.fresh()
+            given = {"args": args, "kwargs": kwargs}
+        for head, value in given.items():
+            for path, tensor in leaves(value):
+                if head + path == name:
+                    return tensor
+        return None
+
+    def _prove_state(self, found: Sequence[Candidate]) -> Proof:
+        known = [each.leaf for each in found if each.leaf is not None and each.leaf.role != "input"]
+        names = [leaf.names[0] for leaf in known]
+        proof = self.prover.state(lambda: [self._tensor(name) for name in names], names)
+        tensor = self._tensor(names[0])
+        proof.index = first_bad([tensor], zeros=self.judge.zeros)
+        classes = " and ".join(sorted(found[0].classes))
+        name = names[0].partition(":")[2]
+        proof.add("state", f"{name} holds {classes} before the step begins", classes)
+        return proof
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        """Return a parameter, buffer or tensor attribute of the models."""
+        module, key = self._owner(name)
+        tensor: torch.Tensor = getattr(module, key)
+        return tensor
+
+    def _owner(self, name: str) -> tuple[nn.Module, str]:
+        """Return the module that `root:path.key` belongs to, and the key."""
+        root, _, dotted = name.partition(":")
+        path, _, key = dotted.rpartition(".")
+        return self.engine.modules[f"{root}:{path}"], key
+
+    # -- the answer -------------------------------------------------------------------------
+
+    def _blame(self, candidate: Candidate, candidates: Sequence[Candidate]) -> Blame:
+        if candidate.reason == "gradient":
+            return Blame(phase="backward")
+        if candidate.reason != "leaf":
+            op = self.judge.log.ops[candidate.op]
+            return blame_operator(self.judge.log, op, state=self.symptom.where == "buffer")
+        if candidate.leaf is None or candidate.leaf.role == "input":
+            return Blame(phase="data" if self._batch_is_bad() else "loss")
+        found = [each for each in candidates if each.reason == "leaf"]
+        parameters = sum(1 for model in self.engine.models.values() for _ in model.parameters())
+        owner = owner_of(found, parameters=parameters)
+        if owner is None:
+            return Blame(phase="parameter")
+        module, _ = self._owner(owner.names[0])
+        return Blame(phase="parameter", module=owner.module, module_type=type(module).__name__)
+
+    def _batch_is_bad(self) -> bool:
+        """Was the batch bad, or what code outside every module made of it?"""
+        if self.episode.batch is None:
+            return True
+        usual: set[tuple[str, str]] = set()
+        for control in self.controls:
+            if control.batch is not None:
+                usual |= classes_in(control.batch())
+        return not classes_in(self.episode.batch()) <= usual
