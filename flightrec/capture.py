@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from flightrec.rng import Generators, RngState
     from flightrec.types import Json, Site, StepRecord
 
-FORMAT = 1
 OUTPUT_BYTES = 256 * 1024 * 1024
 """An output larger than this is kept as a hash only."""
 

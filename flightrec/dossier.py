@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from flightrec import environment
+from flightrec import __version__, environment
 from flightrec.capture import Drafter
 from flightrec.detectors import config_of
 from flightrec.identity import exception_json, optimizers_json, rank_and_world
+from flightrec.incident.migrate import FORMAT
 from flightrec.tree import number
 
 if TYPE_CHECKING:
@@ -105,6 +106,9 @@ class Dossier:
         records = (*ring.history, record)
         site = what.finding.site if what.finding is not None else None
         manifest: dict[str, Any] = {
+            "format": FORMAT,
+            "flightrec": __version__,
+            "id": what.id,
             "created": datetime.now(UTC).isoformat(),
             "kind": what.kind,
             "step": record.step,

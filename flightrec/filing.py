@@ -36,6 +36,7 @@ class Filing:
         """Write into `store` at most `limit` incidents; `late()` adds manifest entries."""
         self.url = str(store)
         self.store: Store = open_store(self.url)
+        self.store.prepare()
         self.incidents: list[str] = []
         self.dropped: Counter[str] = Counter()
         self.written = 0

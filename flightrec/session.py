@@ -18,6 +18,7 @@ from flightrec.identity import step_fn_json
 from flightrec.incident.layout import new_id
 from flightrec.judge import Facts, Judge, fingerprint
 from flightrec.meter import Meter
+from flightrec.outlets import Outlets
 from flightrec.probes.backward import BackwardProbe
 from flightrec.probes.forward import ForwardProbe, Members
 from flightrec.probes.optimizer import OptimizerProbe, skipped_by_scaler
@@ -131,6 +132,7 @@ class Session:
         self.updates = OptimizerProbe(self, self.parameters.owns, self.faults)
         self.made: list[str] = []
         self.code: Json = None
+        self.outlets = Outlets(settings.sinks, self.faults)
         self._handles: list[RemovableHandle] = []
         self._manual: tuple[str, str] | None = None
         self._pending = False
@@ -145,6 +147,7 @@ class Session:
         """Attach the probes."""
         for probe in (self.forward, self.backward, self.updates):
             self._handles.extend(probe.attach())
+        self.outlets.open(self.fire)
 
     def stop(self) -> None:
         """Remove every hook."""
@@ -152,6 +155,7 @@ class Session:
             handle.remove()
         self._handles.clear()
         self.backward.close()
+        self.outlets.close()
         self.tape.entry = None
 
     def _bad_buffers(self) -> frozenset[Site]:
@@ -213,6 +217,7 @@ class Session:
             self.tape.release()
         self._reserve(entry.nbytes)
         self.ring.push(entry)
+        self.outlets.write(record)
 
     def log(self, scalars: Mapping[str, float]) -> None:
         """Keep values of the user's with the step."""
@@ -230,6 +235,10 @@ class Session:
         incident = new_id()
         self._manual = (incident, reason)
         return incident
+
+    def fire(self, reason: str) -> None:
+        """Ask for an incident from a signal handler or another thread; only leaves a note."""
+        self.arm(reason)
 
     # What the probes tell.
 
