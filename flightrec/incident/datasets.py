@@ -66,6 +66,7 @@ class Block:
     """An `h5py.h5d.DatasetID`."""
 
     shape: tuple[int, ...]
+    chunk: tuple[int, ...]
     width: int
     """Bytes of one number."""
 
@@ -79,11 +80,11 @@ class Block:
     @property
     def chunk_bytes(self) -> int:
         """Raw bytes of one chunk, padding included."""
-        return prod(chunk_shape(self.shape, self.width)) * self.width
+        return prod(self.chunk) * self.width
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield its chunks in row-major order."""
-        return chunks(self.shape, chunk_shape(self.shape, self.width))
+        return chunks(self.shape, self.chunk)
 
     def write(self, chunk: Chunk, frame: bytes) -> None:
         """Write the frame of one chunk."""
@@ -112,7 +113,8 @@ def create_block(group: Any, name: str, shape: Sequence[int], stored: str) -> Bl
     """Make a dataset of numbers of the numpy type `stored` in an `h5py.Group`."""
     kind = np.dtype(stored)
     properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_chunk(chunk_shape(shape, kind.itemsize))
+    chunk = chunk_shape(shape, kind.itemsize)
+    properties.set_chunk(chunk)
     properties.set_fill_time(h5d.FILL_TIME_NEVER)
     filters = codec.pipeline(kind.itemsize)
     if SHUFFLE in filters:
@@ -125,7 +127,7 @@ def create_block(group: Any, name: str, shape: Sequence[int], stored: str) -> Bl
         h5s.create_simple(tuple(shape)),
         properties,
     )
-    return Block(dataset, tuple(shape), kind.itemsize, filters)
+    return Block(dataset, tuple(shape), chunk, kind.itemsize, filters)
 
 
 def open_group(parent: Any, name: str) -> Any:
@@ -155,14 +157,12 @@ def open_block(parent: Any, name: str, stored: Sequence[str], *, max_bytes: int)
         if width is None:
             raise CorruptIncidentError(f"{name} does not hold {' or '.join(stored)}")
         shape = _shape(dataset, name)
-        block = Block(dataset, shape, width, _filters(properties, name, width))
-        if block.nbytes > max_bytes:
-            raise CorruptIncidentError(
-                f"{name} declares {block.nbytes} bytes, the most are {max_bytes}"
-            )
-        if properties.get_chunk() != chunk_shape(shape, width):
+        nbytes, chunk = prod(shape) * width, chunk_shape(shape, width)
+        if nbytes > max_bytes:
+            raise CorruptIncidentError(f"{name} declares {nbytes} bytes, the most are {max_bytes}")
+        if properties.get_chunk() != chunk:
             raise CorruptIncidentError(f"{name} has chunks of {properties.get_chunk()}")
-        return block
+        return Block(dataset, shape, chunk, width, _filters(properties, name, width))
 
 
 def has_child(parent: Any, name: str) -> bool:

@@ -27,10 +27,17 @@ KEY_BYTES: Final = 32
 
 
 def key_path() -> Path:
-    """Return where the user's key lies: `flightrec/key` in the configuration folder."""
+    """Return where the user's key lies: `flightrec/key` in the configuration folder.
+
+    That is XDG_CONFIG_HOME, which counts only as an absolute path, else `~/.config`. Raises
+    `StoreError` for a user without a home.
+    """
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(base) if os.path.isabs(base) else Path("~/.config").expanduser()
-    return folder / "flightrec" / "key"
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/.config")
+    if not os.path.isabs(base):
+        raise StoreError("there is no home folder to keep a key in: set XDG_CONFIG_HOME")
+    return Path(base) / "flightrec" / "key"
 
 
 def recording_key() -> bytes | None:
@@ -73,9 +80,9 @@ def user_key(*, create: bool = False) -> bytes | None:
         return _read(path)
     except FileNotFoundError:
         return None
-    except (OSError, RuntimeError) as problem:
-        if isinstance(problem, StoreError):
-            raise
+    except StoreError:
+        raise
+    except OSError as problem:
         raise StoreError(f"cannot use the key {path}: {problem}") from problem
 
 
