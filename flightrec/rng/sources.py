@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from flightrec.tree.generators import BIT_GENERATORS
+from flightrec.tree.naming import mro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -128,9 +129,10 @@ KINDS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any, Any], None]
 
 def kind_of(value: Any) -> str | None:
     """Return the key in `KINDS` of a generator object, or None for anything else."""
-    if value is torch.default_generator or isinstance(value, random.SystemRandom):
+    chain = mro(type(value))  # not isinstance, which asks the object for its class
+    if value is torch.default_generator or random.SystemRandom in chain:
         return None
-    return next((kind for kind, (base, _, _) in KINDS.items() if isinstance(value, base)), None)
+    return next((kind for kind, (base, _, _) in KINDS.items() if base in chain), None)
 
 
 class Spot:

@@ -33,6 +33,17 @@ _BUILTIN = {
 """Classes that need no trust, by name; `NoneType` is listed for type annotations kept as values."""
 
 
+_FILE: type = io.TextIOWrapper.__mro__[-2]
+"""The C class below `io.IOBase`, from which every file derives."""
+
+_NAMED = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    functools._lru_cache_wrapper,
+)
+"""Types of functions whose name can be read without running anything of the user's."""
+
+
 def write_class(encoder: Encoder, value: type, name: str) -> Node:
     """A class by name."""
     if value is type(None):
@@ -64,7 +75,8 @@ def write_builtin(encoder: Encoder, value: Any, name: str) -> Node:
 
 def write_method(encoder: Encoder, value: types.MethodType, name: str) -> Node:
     """A method: the object it is bound to, and its function by name."""
-    title = importable_function(value.__func__)
+    function = value.__func__
+    title = importable_function(function) if type(function) in _NAMED else None
     if title is None:
         return encoder.missing(value, name, "a method that cannot be found under its own name")
     node = encoder.open(value, "method")
@@ -77,7 +89,7 @@ def write_partial(encoder: Encoder, value: functools.partial[Any], name: str) ->
     """Function, arguments, and attributes of a `functools.partial` or a subclass."""
     kind = type(value)
     title = importable_class(kind)
-    if title is None or (kind is not functools.partial and why_opaque(kind, functools.partial)):
+    if title is None or (kind is not functools.partial and why_opaque(kind)):
         return encoder.missing(value, name, "a class of partials that cannot be made again")
     space = functools.partial.__dict__
     function, args, kwargs = (space[part].__get__(value) for part in ("func", "args", "keywords"))
@@ -151,7 +163,9 @@ def _read_partial(decoder: Decoder, node: Tagged) -> Any:
 
     def build(real: list[Any]) -> Any:
         function, args, kwargs = real
-        made = functools.partial.__new__(kind, function, *args, **kwargs)
+        made: Any = functools.partial.__new__(kind, print)
+        # unlike the constructor this does not merge a partial of a partial
+        functools.partial.__setstate__(made, (function, args, kwargs, None))  # type: ignore[attr-defined]
         read_state(decoder, node, made)
         return made
 
@@ -197,7 +211,7 @@ WRITERS: Mapping[type, Callable[[Any, Any, str], Node]] = {
 
 BASES: Mapping[type, Callable[[Any, Any, str], Node]] = {
     type: write_class,
-    io.IOBase: _never("an open file"),
+    _FILE: _never("an open file"),
     BaseException: _never("an exception"),
     functools.partial: write_partial,
 }

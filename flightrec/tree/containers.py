@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from flightrec.errors import CannotRebuildError
 from flightrec.tree.holes import Hole, filled
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 _UNIFORM = 16
 """Lists longer than this are tried as plain numbers all of one type, which is far faster."""
+
+_PACKED = 1000
+"""Lists of more integers or floats than this become a tensor."""
 
 _SAFE_INT = 2**63
 
@@ -56,8 +61,15 @@ def _is_plain(items: list[Any]) -> bool:
     """Are all of them of one plain type, and their own nodes?"""
     kinds = set(map(type, items))
     if kinds == {int}:
-        return bool(min(items) >= -_SAFE_INT and max(items) < _SAFE_INT)
+        return _is_small(items)
     return kinds == {bool} or (kinds == {float} and all(map(math.isfinite, items)))
+
+
+def _is_small(items: list[Any]) -> bool:
+    """Do all integers fit 64 bits? Floats always do."""
+    if type(items[0]) is float:
+        return True
+    return bool(min(items) >= -_SAFE_INT and max(items) < _SAFE_INT)
 
 
 def pairs_node(encoder: Encoder, pairs: Iterable[tuple[Any, Any]], name: str) -> list[list[Node]]:
@@ -68,9 +80,29 @@ def pairs_node(encoder: Encoder, pairs: Iterable[tuple[Any, Any]], name: str) ->
 
 def _write_sequence(iterate: Callable[[Any], Any]) -> Callable[[Encoder, Any, Tagged, str], None]:
     def write(encoder: Encoder, value: Any, node: Tagged, name: str) -> None:
-        node["v"] = items_node(encoder, list(iterate(value)), name)
+        _put_items(encoder, list(iterate(value)), node, name)
 
     return write
+
+
+def _put_items(encoder: Encoder, items: list[Any], node: Tagged, name: str) -> None:
+    """Put the elements of a sequence into a node; many plain numbers become a tensor."""
+    if len(items) > _PACKED and set(map(type, items)) in ({int}, {float}) and _is_small(items):
+        dtype = torch.int64 if type(items[0]) is int else torch.float64
+        packed = torch.tensor(items, dtype=dtype, device="cpu")
+        index = encoder.table.add(packed, role=encoder.role, name=name, owned=True)
+        node["t"] = {"$": "tensor", "i": index}
+    else:
+        node["v"] = items_node(encoder, items, name)
+
+
+def _items(decoder: Decoder, node: Tagged) -> list[Node]:
+    """Return the nodes of the elements."""
+    if "t" in node:
+        packed: list[Node] = decoder.tensor(node["t"]).tolist()
+        return packed
+    found: list[Node] = node["v"]
+    return found
 
 
 def _write_unordered(iterate: Callable[[Any], Any]) -> Callable[[Encoder, Any, Tagged, str], None]:
@@ -97,7 +129,7 @@ def _write_default(encoder: Encoder, value: Any, node: Tagged, name: str) -> Non
 
 
 def _write_deque(encoder: Encoder, value: Any, node: Tagged, name: str) -> None:
-    node["v"] = items_node(encoder, list(deque.__iter__(value)), name)
+    _put_items(encoder, list(deque.__iter__(value)), node, name)
     node["max"] = deque.__dict__["maxlen"].__get__(value)
 
 
@@ -114,7 +146,7 @@ def _write_scalar(base: Any) -> Callable[[Encoder, Any, Tagged, str], None]:
 
 def _read_list(decoder: Decoder, kind: type, node: Tagged) -> Any:
     made: Any = decoder.made(node, list.__new__(kind))
-    for i, child in enumerate(node["v"]):
+    for i, child in enumerate(_items(decoder, node)):
         value = decoder.decode(child)
         list.append(made, value)
         if isinstance(value, Hole):
@@ -125,7 +157,7 @@ def _read_list(decoder: Decoder, kind: type, node: Tagged) -> Any:
 def _read_deque(decoder: Decoder, kind: type, node: Tagged) -> Any:
     made: Any = decoder.made(node, deque.__new__(kind))
     deque.__init__(made, (), node["max"])
-    for i, child in enumerate(node["v"]):
+    for i, child in enumerate(_items(decoder, node)):
         value = decoder.decode(child)
         deque.append(made, value)
         if isinstance(value, Hole):
@@ -162,7 +194,7 @@ def _read_pairs(base: Any) -> Callable[[Decoder, type, Tagged], Any]:
 
 def _read_frozen(base: Any) -> Callable[[Decoder, type, Tagged], Any]:
     def read(decoder: Decoder, kind: type, node: Tagged) -> Any:
-        items = [decoder.decode(child) for child in node["v"]]
+        items = [decoder.decode(child) for child in _items(decoder, node)]
         if base is tuple and hasattr(kind, "n_sequence_fields"):
             return filled(items, lambda real: kind(real))
         return filled(items, lambda real: base.__new__(kind, real))
@@ -228,7 +260,7 @@ def _writer(tag: str, shape: Shape, size: Callable[[Any], int]) -> Any:
             return encoder.missing(value, name, why)
         node = encoder.open(value, tag)
         shape.write(encoder, value, node, name)
-        if tag in _FROZEN and not any(isinstance(item, dict) for item in node["v"]):
+        if tag in _FROZEN and not any(isinstance(item, dict) for item in node.get("v", ())):
             encoder.forget(value)
         return node
 

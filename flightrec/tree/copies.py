@@ -72,15 +72,24 @@ class Place:
     stride: tuple[int, ...]
     device: torch.device
     requires_grad: bool
+    lost: bool = False
+    """True where there were bytes, and they could not be copied."""
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor as it was, over the block's own memory; it must have a block."""
         if self.block is None:
             raise ValueError("a tensor without bytes has no block")
-        start = self.block.start // self.dtype.itemsize
-        empty = torch.empty(0, dtype=self.dtype, device=self.block.holder.device)
-        storage = self.block.holder.untyped_storage()
-        return empty.set_(storage, start + self.offset, self.size, self.stride)
+        holder = self.block.holder
+        start = self.block.start // self.dtype.itemsize + self.offset
+        if (
+            holder.dtype is self.dtype
+            and holder.size() == self.size
+            and holder.stride() == self.stride
+            and first_element(holder) == start
+        ):
+            return holder
+        empty = torch.empty(0, dtype=self.dtype, device=holder.device)
+        return empty.set_(holder.untyped_storage(), start, self.size, self.stride)
 
 
 def place(tensors: Sequence[torch.Tensor], mode: Mode) -> list[Place]:
@@ -111,6 +120,13 @@ def place(tensors: Sequence[torch.Tensor], mode: Mode) -> list[Place]:
         for index, block, offset, dense in _blocks(group, mode):
             places[index] = _placed(tensors[index], dense, block, offset)
     return [places[index] for index in range(len(tensors))]
+
+
+def nowhere(tensor: torch.Tensor) -> Place:
+    """Return the place of a tensor whose bytes could not be had."""
+    placed = _placed(tensor, tensor, None, first_element(tensor))
+    placed.lost = not tensor.is_meta and tensor.numel() > 0
+    return placed
 
 
 def _placed(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _NOBODY: Mapping[str, torch.nn.Module] = MappingProxyType({})
 
+_LEFT_OUT = Placeholder("a shared object", "the value that held it was left out")
+
 
 class Resolver(Protocol):
     """Turns names into code, or refuses."""
@@ -108,10 +110,13 @@ class Decoder:
         return value
 
     def shared(self, number: int) -> Any:
-        """Return what a reference means; a hole while it is still being made."""
+        """Return what a reference means; a hole while it is still being made.
+
+        A placeholder in the end where nothing made it: what held it was left out.
+        """
         if number in self._made:
             return self._made[number]
-        return Hole(lambda: self._made[number])
+        return Hole(lambda: self._made.get(number, _LEFT_OUT))
 
     def patch(self, hole: Hole, put: Callable[[Any], object]) -> None:
         """Call `put` with the value of a hole, when everything else has been made."""

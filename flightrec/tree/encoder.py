@@ -82,8 +82,8 @@ class Encoder:
         self.parameters = parameters
         self.role = role
         self.not_captured: list[dict[str, str]] = []
-        self._items = max_items
-        self._text = max_text
+        self.items_left = max_items
+        self.text_left = max_text
         self._depth = 0
         self._shared = 0
         self._memo: dict[int, tuple[Tagged, Any]] = {}
@@ -166,10 +166,10 @@ class Encoder:
 
     def afford(self, items: int = 0, text: int = 0) -> str | None:
         """Take elements and bytes from the budget; return why not where it is used up."""
-        if items > self._items:
-            return f"{items} elements, {self._items} left in the budget"
-        if text > self._text:
-            return f"{text} bytes of text, {self._text} left in the budget"
-        self._items -= items
-        self._text -= text
+        if items > self.items_left:
+            return f"{items} elements, {self.items_left} left in the budget"
+        if text > self.text_left:
+            return f"{text} bytes of text, {self.text_left} left in the budget"
+        self.items_left -= items
+        self.text_left -= text
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import UserDict, deque
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,8 @@ _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size}
 )
 
+_CLOSED = frozenset({torch.nn.Module, type, Enum})
+
 MAX_DEPTH = 32
 """Containers inside containers that are looked into."""
 
@@ -30,7 +33,7 @@ def leaves(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     objects, but not into modules, sets, classes and functions. A container that is met twice is
     looked into once, so cycles end.
     """
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         yield "", value
         return
     yield from _inside(value, "", {}, 0)
@@ -42,7 +45,7 @@ def _inside(
     for step, child in _children(value):
         if type(child) in _ATOMS:
             continue
-        if isinstance(child, torch.Tensor):
+        if issubclass(type(child), torch.Tensor):
             yield path + step, child
         elif id(child) not in seen and depth < MAX_DEPTH:
             seen[id(child)] = child
@@ -61,11 +64,12 @@ def _children(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{i}]", child) for i, child in enumerate(list.__iter__(value))]
     if deque in chain:
         return [(f"[{i}]", child) for i, child in enumerate(deque.__iter__(value))]
-    if torch.nn.Module in chain or type in chain or kind.__module__ == "builtins":
-        return []
-    if why_opaque(kind) is not None:
+    if not _CLOSED.isdisjoint(chain) or why_opaque(kind) is not None:
         return []
     held, slots = state_of(value)
+    if UserDict in chain:
+        held, slots = [("data", data) for name, data in held if name == "data"], []
+        return _children(held[0][1]) if held else []
     return [(f".{name}", child) for name, child in (*held, *slots)]
 
 

@@ -28,7 +28,8 @@ def mro(kind: type) -> tuple[type, ...]:
 
 def class_name(kind: type) -> str:
     """Return `module:qualname` as the class has it, importable or not."""
-    return f"{_module(kind)}:{_qualname(kind)}"
+    module = _module(kind)
+    return f"{module if isinstance(module, str) else '?'}:{_qualname(kind)}"
 
 
 def find(module: str, qualname: str) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from types import MappingProxyType, MemberDescriptorType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
+from weakref import WeakKeyDictionary
 
 from flightrec.errors import CannotRebuildError
 from flightrec.tree.containers import SHAPES, TAGS
@@ -73,8 +75,17 @@ def _is_builtin(kind: type) -> bool:
     return not flags & _HEAP or bool(flags & _IMMUTABLE_OR_CLOSED)
 
 
-def why_opaque(kind: type, end: type = object) -> str | None:
+_VERDICTS: WeakKeyDictionary[type, str | None] = WeakKeyDictionary()
+
+
+def why_opaque(kind: type) -> str | None:
     """Say why objects of a class cannot be made again from what Python sees of them, or None."""
+    if kind not in _VERDICTS:
+        _VERDICTS[kind] = _judge(kind)
+    return _VERDICTS[kind]
+
+
+def _judge(kind: type) -> str | None:
     for base in mro(kind):
         home = vars(base).get("__module__")
         if isinstance(home, str):
@@ -83,8 +94,10 @@ def why_opaque(kind: type, end: type = object) -> str | None:
                     return what
         if "__del__" in vars(base):
             return "its class has a __del__, which an incident must never run"
-        if base is object or base is end or base in TAGS:
+        if base is object or base in TAGS or base is functools.partial:
             break
+        if base is Generic:
+            continue
         new = vars(base).get("__new__")
         if _is_builtin(base) or (new is not None and type(new) is type(object.__new__)):
             return f"{base.__name__} keeps its state where Python cannot see it"

@@ -7,13 +7,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
-from flightrec.errors import CorruptIncidentError
+from flightrec.errors import CannotRebuildError, CorruptIncidentError
 from flightrec.tree.parts import components, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,27 +34,30 @@ MAX_DIMENSIONS = 64
 
 
 class Quiet:
-    """Hide our own operators from the modes and overrides that the user's program has on.
+    """Hide our own operators from the modes and transforms that the user's program has on.
 
-    Default devices, FLOP counters and debug modes would otherwise see or change them. A class,
-    since a generator would cost as much as a copy.
+    Default devices, FLOP counters, debug modes and functorch would otherwise see or change them.
+    A class, since a generator would cost as much as a copy.
     """
 
-    __slots__ = ("_functions", "_modes")
+    __slots__ = ("_functions", "_inner")
 
     def __enter__(self) -> None:
         """Switch overrides and modes off."""
         self._functions = torch._C.DisableTorchFunction()
         self._functions.__enter__()
-        self._modes: Any = None
+        self._inner: list[AbstractContextManager[Any]] = []
         if torch._C._len_torch_dispatch_stack():
-            self._modes = _disable_current_modes()
-            self._modes.__enter__()
+            self._inner.append(_disable_current_modes())
+        if torch._C._functorch.maybe_current_level() is not None:
+            self._inner.append(temporarily_clear_interpreter_stack())
+        for context in self._inner:
+            context.__enter__()
 
     def __exit__(self, *fault: Any) -> None:
         """Switch them on again."""
-        if self._modes is not None:
-            self._modes.__exit__(*fault)
+        for context in reversed(self._inner):
+            context.__exit__(*fault)
         self._functions.__exit__(*fault)
 
 
@@ -133,7 +138,7 @@ def from_raw(
     the device `meta`. Raises `CorruptIncidentError` where it would reach outside the storage.
     """
     kind = DTYPES.get(dtype)
-    if kind is None:
+    if kind is None or dtype.startswith(("qint", "quint")):
         raise CorruptIncidentError(f"no such dtype in torch {torch.__version__}: {dtype!r}")
     numbers = (offset, *size, *stride)
     if len(size) != len(stride) or len(size) > MAX_DIMENSIONS or min(numbers) < 0:
@@ -175,7 +180,11 @@ class TensorLoader:
         self._objects: dict[int, torch.Tensor] = {}
 
     def __call__(self, index: int) -> torch.Tensor:
-        """Return the tensor; raises `CorruptIncidentError` if there is none such."""
+        """Return the tensor.
+
+        Raises `CorruptIncidentError` if there is none such, `CannotRebuildError` if its bytes
+        were lost before they could be written.
+        """
         if not 0 <= index < len(self._refs):
             raise CorruptIncidentError(f"no tensor {index} among {len(self._refs)}")
         ref = self._refs[index]
@@ -187,6 +196,8 @@ class TensorLoader:
     def _make(self, ref: TensorRef) -> torch.Tensor:
         storage: Any = None
         device = "meta" if ref.device == "meta" else self._device
+        if ref.storage < 0 and not ref.reliable:
+            raise CannotRebuildError(f"{ref.name or 'a tensor'} was gone before it was written")
         if ref.storage >= 0:
             storage = self._storages.get(ref.storage)
             if storage is None:

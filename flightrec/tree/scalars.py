@@ -47,10 +47,10 @@ def write_float(_encoder: Encoder, value: float, _name: str) -> Node:
 
 def write_str(encoder: Encoder, value: str, name: str) -> Node:
     """Plain, except for text that UTF-8 cannot hold."""
-    if len(value) > INLINE:
-        why = encoder.afford(text=len(value))
-        if why is not None:
-            return encoder.missing(value, name, why)
+    left = encoder.text_left - len(value)
+    if left < 0:
+        return encoder.missing(value, name, str(encoder.afford(text=len(value))))
+    encoder.text_left = left
     if value.isascii():
         return value
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flightrec.tree.copies import fingerprint, is_still, place
+from flightrec.tree.copies import fingerprint, is_still, nowhere, place
 from flightrec.tree.parts import is_plain
 from flightrec.tree.raw import Quiet, dtype_name
 from flightrec.types import StorageData, TensorRef
@@ -97,7 +97,11 @@ class TensorTable:
         return index
 
     def freeze(self) -> None:
-        """Copy what was added since the last freeze; never waits for a device."""
+        """Copy what was added since the last freeze; never waits for a device.
+
+        Where that fails (out of memory, mostly) the error passes on, and the tensors stay in the
+        table without bytes, `reliable=False`.
+        """
         if not self._fresh and not self._owned:
             return
         fresh, self._fresh = self._fresh, []
@@ -108,10 +112,14 @@ class TensorTable:
 
     def _place(self, entries: list[_Entry], mode: Mode) -> None:
         tensors = [entry.tensor for entry in entries if entry.tensor is not None]
-        places = place(tensors, mode)
+        try:
+            places = place(tensors, mode)
+        except Exception:
+            for entry, tensor in zip(entries, tensors, strict=True):
+                entry.place, entry.tensor = nowhere(tensor), None
+            raise
         for entry, placed in zip(entries, places, strict=True):
-            entry.place = placed
-            entry.tensor = None
+            entry.place, entry.tensor = placed, None
         blocks = {id(placed.block): placed.block for placed in places}
         self._nbytes += sum(block.nbytes for block in blocks.values() if block and block.held)
         for device in {placed.device for placed in places}:
@@ -201,7 +209,9 @@ def _host_bytes(block: Block) -> tuple[torch.Tensor | None, bool]:
 
 
 def _ref(entry: _Entry, placed: Place, numbers: dict[int, tuple[int, bool]]) -> TensorRef:
-    storage, reliable = (-1, True) if placed.block is None else numbers[id(placed.block)]
+    storage, reliable = -1, not placed.lost
+    if placed.block is not None:
+        storage, reliable = numbers[id(placed.block)]
     return TensorRef(
         storage=storage,
         dtype=dtype_name(placed.dtype),
