@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from flightrec.errors import IncidentNotFoundError, UsageError
+from flightrec.errors import IncidentNotFoundError, StoreError, UsageError
 from flightrec.registry import Registry
 
 if TYPE_CHECKING:
@@ -122,6 +122,18 @@ class Store(ABC):
         unknown = dict.fromkeys(names)
         return [known.get(id) or unknown | {"id": id} for id in self.ids()]
 
+    def verdicts(self, id: str) -> list[dict[str, Any]]:
+        """Return the rows of the view `verdicts` about one incident, oldest first."""
+        with self.connect() as connection:
+            connection.execute("SELECT * FROM verdicts WHERE incident_id = ? ORDER BY judged", [id])
+            found = connection.fetchall()
+            names = [column[0] for column in connection.description]
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def exists(self) -> bool:
+        """Is there anything at the URL yet?"""
+        return True
+
     def resolve(self, text: str) -> str:
         """Return the id meant by an id, a unique prefix of one, a path, or `latest`.
 
@@ -165,6 +177,16 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     return store
 
 
+def existing_store(url: str | os.PathLike[str]) -> Store:
+    """Return the store at a folder or URL; raises `StoreError` where there is nothing."""
+    store = open_store(url)
+    if not store.exists():
+        raise StoreError(
+            f"there is no store at {store.url}; name one with --store or FLIGHTREC_STORE"
+        )
+    return store
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where an incident was found."""
@@ -185,10 +207,11 @@ def locate(url: str | os.PathLike[str], text: str) -> Place:
     """Find the incident a user means by a path, an id, a unique prefix or `latest`.
 
     A path leads to the store it lies in, so `url` is not looked at then. Raises
-    `IncidentNotFoundError`, and `UsageError` for a prefix that several share.
+    `IncidentNotFoundError`, `UsageError` for a prefix that several share, and `StoreError`
+    where there is no such store.
     """
     if not _is_path(text):
-        store = open_store(url)
+        store = existing_store(url)
         return Place(path=store.path(store.resolve(text)), store=store)
     path = Path(text).absolute()
     if not path.is_file():

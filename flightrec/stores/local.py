@@ -51,6 +51,10 @@ class LocalStore(flightrec.stores.Store):
             probe.touch(mode=0o600)
             probe.unlink()
 
+    def exists(self) -> bool:
+        """Is there such a folder?"""
+        return self.root.is_dir()
+
     def ids(self) -> list[str]:
         """Return the ids of all incidents, oldest first."""
         return sorted(self._paths())

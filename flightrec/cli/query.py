@@ -1,0 +1,46 @@
+"""Ask the catalog with SQL."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from flightrec.cli._options import Listing, listing_options
+from flightrec.cli._output import print_rows
+from flightrec.errors import QueryError
+
+
+@click.command("query")
+@click.argument("sql", required=False, metavar="[SQL]")
+@listing_options
+def command(listing: Listing, sql: str | None) -> None:
+    """Ask the catalog with SQL.
+
+    SQL is one statement that reads; without it, it comes from standard input. The views are runs, incidents, steps, stats, findings, tensors, environment and verdicts;
+    `DESCRIBE stats` lists the columns of one, docs/sql.md has them all.
+
+    \b
+    Example:
+      flightrec query "SELECT kind, module, count(*) AS n FROM incidents GROUP BY ALL"
+    """
+    if sql in (None, "-") and sys.stdin.isatty():
+        raise QueryError('give a statement: flightrec query "SELECT * FROM incidents"')
+    statement = sys.stdin.read() if sql in (None, "-") else sql
+    with listing.store.connect() as connection:
+        found = connection.execute(str(statement)).fetchall()
+        names = unique([column[0] for column in connection.description])
+    print_rows([dict(zip(names, row, strict=True)) for row in found], names, listing.style)
+
+
+def unique(names: list[str]) -> list[str]:
+    """Tell columns of the same name apart: a, a_2, a_3."""
+    found: list[str] = []
+    for name in names:
+        count = 1
+        candidate = name
+        while candidate in found:
+            count += 1
+            candidate = f"{name}_{count}"
+        found.append(candidate)
+    return found
