@@ -8,12 +8,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from flightrec import environment
 from flightrec.config import Settings
+from flightrec.detectors import select
 from flightrec.errors import IncidentError, UsageError
 from flightrec.filing import Filing
 from flightrec.guard import guarded
-from flightrec.identity import optimizers_of, roots_of, run_of
+from flightrec.identity import optimizers_of, roots_of, run_of, step_fn_json
+from flightrec.repository import collect_code
 from flightrec.session import Session
 from flightrec.structure import describe
 from flightrec.tree import TensorTable
@@ -74,7 +75,8 @@ class FlightRecorder:
         self._roots = roots_of(model)
         self._optimizers = optimizers_of(optimizer)
         self._scaler = scaler
-        self._step_fn = step_fn
+        self._step_fn = step_fn_json(step_fn)
+        self._detectors = select(detectors)
         self._store = store
         self._enabled = os.environ.get("FLIGHTREC_DISABLE") != "1"
         self._paused = False
@@ -113,7 +115,13 @@ class FlightRecorder:
             self._store, limit=self._settings.max_incidents, late=lambda: self._collected()
         )
         session = Session(
-            self._roots, self._optimizers, self._settings, self._run, filing, self._step_fn
+            self._roots,
+            self._optimizers,
+            self._settings,
+            self._run,
+            filing,
+            detectors=self._detectors,
+            step_fn=self._step_fn,
         )
         self._environment = threading.Thread(
             target=self._collect, name="flightrec-code", daemon=True
@@ -280,9 +288,7 @@ class FlightRecorder:
         """Find the commit and diff, off the thread of the run."""
         with guarded("environment"):
             self._late["code"] = (
-                environment.collect_code(diff_bytes=self._settings.diff_bytes)
-                if self._settings.code
-                else None
+                collect_code(diff_bytes=self._settings.diff_bytes) if self._settings.code else None
             )
             if self._session is not None:
                 self._session.code = self._late["code"]

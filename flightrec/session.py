@@ -12,9 +12,7 @@ import numpy as np
 import torch
 
 from flightrec.buffers.ring import Ring
-from flightrec.detectors import select
 from flightrec.dossier import Dossier, What
-from flightrec.identity import step_fn_json
 from flightrec.incident.layout import new_id
 from flightrec.judge import Facts, Judge, fingerprint
 from flightrec.meter import Meter
@@ -29,7 +27,7 @@ from flightrec.tape import Tape, public_name
 from flightrec.types import Finding, Site, Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
     from torch.utils.hooks import RemovableHandle
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from flightrec.config import Settings
     from flightrec.filing import Filing
     from flightrec.identity import Run
+    from flightrec.protocols import Detector
     from flightrec.types import Json, StepRecord
 
 Method = TypeVar("Method", bound="Callable[..., Any]")
@@ -88,7 +87,9 @@ class Session:
         settings: Settings,
         run: Run,
         filing: Filing,
-        step_fn: Callable[..., Any] | None,
+        *,
+        detectors: Sequence[Detector],
+        step_fn: dict[str, str] | None,
     ) -> None:
         """Build everything around `roots`; nothing is hooked before `start`."""
         self.settings = settings
@@ -114,19 +115,18 @@ class Session:
         )
         self.meter = Meter(self.tape)
         self._trains = bool(optimizers)
-        self.detectors = select(settings.detectors)
         self.dossier = Dossier(
             roots,
             optimizers,
             settings,
             run,
-            step_fn=step_fn_json(step_fn),
+            step_fn=step_fn,
             generators=self.generators,
             state=self.state,
             parameters=self.parameters,
-            detectors=self.detectors,
+            detectors=detectors,
         )
-        self.judge = Judge(self.detectors, self._bad_buffers(), self.faults)
+        self.judge = Judge(detectors, self._bad_buffers(), self.faults)
         self.forward = ForwardProbe(Members(roots), self, self.faults)
         self.backward = BackwardProbe(self, self.faults)
         self.updates = OptimizerProbe(self, self.parameters.owns, self.faults)
@@ -140,6 +140,7 @@ class Session:
         self._gradient_versions: dict[str, int] = {}
         self._suspicious = False
         self._updated_inside = False
+        self._learning = False
         self._withheld: list[tuple[nn.Parameter, torch.Tensor]] = []
         self._finder: StepFinder | None = None
 
@@ -182,18 +183,24 @@ class Session:
     @timed
     def begin_step(self, step: int, batch: object) -> None:
         """Open a step."""
-        for probe in (self.forward, self.backward, self.updates):
-            probe.reset()
+        if self._finder is None:
+            self._reset_probes()
         self.judge.begin_step()
         self._pending = False
         self._suspicious = False
         self._updated_inside = False
+        self._learning = False
         self._gradients = None
         self.made = []
         self.meter.reset()
         data = self.tape.begin_step(step, batch)
         if data is not None:
             self.meter.spend("data", data)
+
+    def _reset_probes(self) -> None:
+        """Forget calls, backwards and updates that an exception cut short."""
+        for probe in (self.forward, self.backward, self.updates):
+            probe.reset()
 
     @timed
     def end_step(self, error: BaseException | None) -> None:
@@ -205,8 +212,11 @@ class Session:
             self.parameters.measure_share(self.tape.slab)
         self._look(update=self.meter.updated)
         seconds = self.tape.end_step()
-        if self._pending or self._manual is not None or isinstance(error, Exception):
+        asked = self._manual is not None and not self.tape.segment.updated
+        if self._pending or asked or isinstance(error, Exception):
             self._draft(error)
+        if error is not None:
+            self._reset_probes()
         record = self.meter.record(seconds)
         entry.record = record
         entry.bad = self.judge.end_step(record) or error is not None
@@ -350,13 +360,18 @@ class Session:
             {
                 "update": lambda: update,
                 "backward": lambda: self.tape.backwards > 0,
-                "learning_from_zero": self.parameters.learns_from_zero,
+                "learning_from_zero": self._learns_from_zero,
                 "trains": lambda: self._trains,
             }
         )
         if self.judge.look(self.ring.history, record, facts):
             self._pending = True
         self._suspicious = self._pending or self.judge.nonfinite(record)
+
+    def _learns_from_zero(self) -> bool:
+        """Ask the parameters; after the update they no longer show it, so a yes is kept."""
+        self._learning = self._learning or self.parameters.learns_from_zero()
+        return self._learning
 
     # Drafting.
 

@@ -4,6 +4,8 @@ import copy
 import logging
 import math
 import pickle
+import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +16,12 @@ from torch.optim import optimizer as torch_optimizer
 
 import flightrec
 from flightrec import FlightRecorder, IncidentError, open_store
+
+
+@dataclass
+class Pair:
+    a: torch.Tensor
+    b: list
 
 
 class Net(nn.Module):
@@ -104,8 +112,6 @@ def test_a_recorded_run_is_bit_identical_to_the_same_run_without(tmp_path):
 
 class FlightRecorderOff:
     def step(self, batch):
-        from contextlib import nullcontext
-
         return nullcontext()
 
     def loss(self, loss):
@@ -113,8 +119,6 @@ class FlightRecorderOff:
 
 
 def test_no_hook_and_no_thread_is_left(tmp_path):
-    import threading
-
     before, threads = hooks(), threading.active_count()
     model, optimizer = make()
     with FlightRecorder(tmp_path, model=model, optimizer=optimizer) as recorder:
@@ -194,11 +198,6 @@ def test_the_users_own_check_for_nan_does_not_hide_the_kind(tmp_path):
 
 
 def test_keyword_arguments_and_nested_inputs_are_kept(tmp_path):
-    @dataclass
-    class Pair:
-        a: torch.Tensor
-        b: list
-
     class Wide(nn.Module):
         def __init__(self):
             super().__init__()

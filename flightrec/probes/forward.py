@@ -113,12 +113,14 @@ class ForwardProbe:
             place = self._members.find(module)
             if place is None:
                 return
-            self._module, self._depth = module, 1
             self._outer_error = sys.exc_info()[1]
             kwargs = _keyword_arguments()
             if kwargs is None:
                 self._faults["keyword arguments of calls not visible in this torch"] += 1
-            self._listener.call_opened(*place, module, args, kwargs or {})
+            try:
+                self._listener.call_opened(*place, module, args, kwargs or {})
+            finally:
+                self._module, self._depth = module, 1
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:  # noqa: ARG002 - torch's signature
         if module is not self._module or threading.get_ident() != self._thread:
