@@ -110,10 +110,10 @@ class ModuleEncoder(Encoder):
             module, label = self._queue.pop(0)
             self.entries.append(self._entry(module, label))
 
-    def note(self, what: str, why: str) -> None:
-        """List something in `not_captured` once."""
-        if what not in self._noted:
-            self._noted.add(what)
+    def note(self, what: str, why: str, *, once: str = "") -> None:
+        """List something in `not_captured`, once for each `once` (or `what`)."""
+        if (once or what) not in self._noted:
+            self._noted.add(once or what)
             self.not_captured.append({"what": what, "why": why})
 
     def write_weakref(self, value: weakref.ReferenceType[Any], name: str) -> Node:
@@ -162,7 +162,8 @@ class ModuleEncoder(Encoder):
     def _opaque(self, node: Tagged, module: nn.Module, label: str, why: str) -> Tagged:
         """Write what is left of a module whose class cannot be made again."""
         title = class_name(type(module)).replace(":", ".")
-        self.note(f"{title}, first at {label or 'the root'}", f"{why}; {_ADVICE}")
+        where = f"{title}, first at {label or 'the root'}"
+        self.note(where, f"{why}; {_ADVICE}", once=title)
         node["missing"] = {"what": f"{label or 'model'} ({title})", "why": why}
         compiled = isinstance(module, torch.jit.ScriptModule)
         parameters = dict(module.named_parameters(recurse=compiled))

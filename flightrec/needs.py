@@ -100,9 +100,16 @@ def never(need: Need) -> str | None:
         return f"{package} is not trusted beyond the names in schemas/trusted.json"
     if is_named(module, listed("denied_modules")):
         return "its module is one that an incident may never use"
-    if need.role is Role.FUNCTION and package in listed("listed_functions_only"):
+    if need.role is not Role.FUNCTION or is_forward(need):
+        return None
+    if package in listed("listed_functions_only"):
         return f"functions of {package} must be listed in schemas/trusted.json"
     return None
+
+
+def is_forward(need: Need) -> bool:
+    """Is the function named as the forward of some class (which must then be a module's)?"""
+    return need.role is Role.FUNCTION and need.qualname.endswith(".forward")
 
 
 def is_listed(need: Need) -> bool:

@@ -134,32 +134,31 @@ def is_user_module(name: str) -> bool:
     return file is not None and not is_installed(file)
 
 
-def _code_of(obj: Any) -> Any:
+def _code_files(obj: Any) -> Iterator[str]:
+    """Yield the files that the code of a function, or of a class's functions, says it is from."""
     if isinstance(obj, MethodType):
         obj = obj.__func__
     if isinstance(obj, FunctionType):
-        return obj.__code__
+        yield obj.__code__.co_filename
     if isinstance(obj, type):
-        own = f"{obj.__qualname__}."
-        for member in vars(obj).values():
+        for member in list(vars(obj).values()):
             function = getattr(member, "__func__", getattr(member, "fget", member))
-            if (
-                not isinstance(function, FunctionType)
-                or function.__code__.co_filename == "<string>"
-            ):
-                continue  # dataclasses generate methods from text that lies nowhere
-            if function.__qualname__.startswith(own):
-                return function.__code__
-    return None
+            if isinstance(function, FunctionType):
+                yield function.__code__.co_filename
 
 
-def source_file(obj: Any) -> str | None:
-    """Return the file name in which a class or function was written, also for notebook cells."""
-    code = _code_of(obj)
-    if code is not None:
-        return str(code.co_filename)
-    file = module_file(getattr(obj, "__module__", "") or "")
-    return None if file is None else str(file)
+def source_files(obj: Any) -> Iterator[str]:
+    """Yield the names of files in which a class or function may be written, likeliest first.
+
+    A class's own module comes before the files of its functions, since those of dataclasses and
+    named tuples are made elsewhere; a notebook's classes have no other.
+    """
+    file = module_file(getattr(obj, "__module__", None) or "")
+    if isinstance(obj, type) and file is not None:
+        yield str(file)
+    yield from dict.fromkeys(_code_files(obj))
+    if file is not None:
+        yield str(file)
 
 
 @lru_cache(maxsize=64)
@@ -200,15 +199,15 @@ def cut(text: str, qualname: str) -> tuple[int, str] | None:
 
 def source_text(obj: Any) -> SourceText | None:
     """Return the text of a class or function, or None where there is none to be found."""
-    file = source_file(obj)
     qualname = getattr(obj, "__qualname__", None)
-    if file is None or not isinstance(qualname, str):
+    if not isinstance(qualname, str):
         return None
-    found = cut("".join(linecache.getlines(file)), qualname)
-    if found is None:
-        return None
-    name = f"{obj.__module__}:{qualname}"
-    return SourceText(name=name, file=relative_path(file), line=found[0], text=found[1])
+    for file in source_files(obj):
+        found = cut("".join(linecache.getlines(file)), qualname)
+        if found is not None:
+            name = f"{obj.__module__}:{qualname}"
+            return SourceText(name=name, file=relative_path(file), line=found[0], text=found[1])
+    return None
 
 
 def _notebook_text(module: ModuleType) -> str:

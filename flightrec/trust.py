@@ -15,7 +15,17 @@ from torch import nn
 
 from flightrec.errors import CodeMissingError, UntrustedNameError, UsageError
 from flightrec.importing import import_module, locate
-from flightrec.needs import NAME, Need, Role, is_listed, is_named, listed, listed_functions, never
+from flightrec.needs import (
+    NAME,
+    Need,
+    Role,
+    is_forward,
+    is_listed,
+    is_named,
+    listed,
+    listed_functions,
+    never,
+)
 from flightrec.recorded import Code, RecordedCode
 from flightrec.script import ADVICE, loose_statement
 from flightrec.source import SCRIPT_MODULES, definitions, is_installed, repository_root
@@ -136,7 +146,9 @@ class Trust:
         else:
             found = self._code.load(need.module, need.qualname)
         home = found.__name__ if need.module in SCRIPT_MODULES else need.module
+        owner: Any = None
         for part in need.qualname.split("."):
+            owner = found
             found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
             if isinstance(found, staticmethod | classmethod):
                 found = found.__func__
@@ -146,7 +158,7 @@ class Trust:
                 f"--code recorded, or {ADVICE}"
             )
         if need.role is Role.FUNCTION:
-            _verify_function(found, home, need)
+            _verify_function(found, owner, home, need)
         else:
             self._verify_class(found, home, need)
         if need.package not in listed("libraries"):
@@ -172,7 +184,8 @@ class Trust:
         if is_listed(need) or self._is_trusted(need):
             return True
         if need.package in listed("libraries"):
-            return need.role is not Role.FUNCTION and self._is_library(need)
+            is_code = need.role is Role.FUNCTION and not is_forward(need)
+            return not is_code and self._is_library(need)
         return "." in self.names and self._is_below(need.module)
 
     def _is_library(self, need: Need) -> bool:
@@ -225,7 +238,10 @@ def _is_loose(path: Path) -> bool:
         return True
 
 
-def _verify_function(found: Any, home: str, need: Need) -> None:
+def _verify_function(found: Any, owner: Any, home: str, need: Need) -> None:
+    is_library = need.package in listed("libraries")
+    if is_library and is_forward(need) and nn.Module not in mro(owner):
+        raise UntrustedNameError(f"{need.name} is not the forward of a torch.nn.Module")
     known = isinstance(found, FunctionType | BuiltinFunctionType | _Cached)
     if not known or (found.__module__, found.__qualname__) != (home, need.qualname):
         raise UntrustedNameError(f"{need.name} is not the function it is said to be")
