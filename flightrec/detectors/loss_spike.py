@@ -81,7 +81,7 @@ class LossSpike:
         if loss is None or not math.isfinite(loss):
             return
         earlier = window.steps[:-1]
-        if not loss > max(_losses(_peers(earlier, newest)), default=math.inf):
+        if not self._worth_a_look(_losses(_peers(earlier, newest)), loss):
             return
         recent = _losses(alike(earlier, newest))
         early = _losses(window.early)
@@ -98,6 +98,12 @@ class LossSpike:
             text=f"loss {loss:.4g}, median of the last {len(recent)}: {upper_median(recent):.4g}",
         )
 
+    def _worth_a_look(self, losses: Sequence[float], loss: float) -> bool:
+        """Answer most steps in microseconds: is it the largest, and twice the median?"""
+        if not losses or loss <= max(losses):
+            return False
+        return min(losses) < 0 or loss > self.quiet_ratio * upper_median(losses)
+
     def _limit(self, recent: Sequence[float], early: Sequence[float], loss: float) -> float | None:
         """Return the limit that applies to `loss`, None where its rise can be noise."""
         start = EARLY * max(map(abs, early), default=0.0)
@@ -112,7 +118,8 @@ class LossSpike:
         ratio = self.few_ratio if len(positive) < FEW else self.ratio
         return max(ratio * upper_median(positive), start)
 
-    def _is_quiet(self, losses: Sequence[float]) -> bool:
+    @staticmethod
+    def _is_quiet(losses: Sequence[float]) -> bool:
         enough = len(losses) == QUIET_STEPS and min(losses) > 0
         return enough and max(losses) <= QUIET * upper_median(losses)
 

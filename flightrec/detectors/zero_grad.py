@@ -48,9 +48,14 @@ class ZeroGrad:
         )
 
     def _all_zero(self, record: StepRecord) -> bool:
-        rows = [row for row, site in enumerate(record.sites) if site.kind == "param_grad"]
-        norms = record.stats_SK[rows, Stat.L2]
-        return len(rows) >= max(self.minimum, 1) and bool((norms == 0).all())
+        found = 0
+        for row, site in enumerate(record.sites):
+            if site.kind != "param_grad":
+                continue
+            if not record.stats_SK[row, Stat.L2] == 0:
+                return False
+            found += 1
+        return found >= max(self.minimum, 1)
 
 
 def _norms(record: StepRecord) -> float:
