@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import torch
 from flightrec.repository import collect_code as collect_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flightrec.types import Json
 
@@ -149,7 +150,7 @@ def collect() -> Environment:
             **{name: os.environ.get(name) for name in names},
         },
         devices=tuple(_devices()),
-        flags=_flags(),
+        flags={name: read() for name, read in FLAGS.items()},
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
 
@@ -230,18 +231,6 @@ TF32 = {
 or raise: the old name is only read where the new one does not exist."""
 
 
-def _flags() -> dict[str, Json]:
-    flags = {name: _read(path) for name, path in SWITCHES.items()}
-    for name, (path, legacy) in TF32.items():
-        precision = _read(path)
-        flags[name] = _read(legacy) if precision is None else precision
-    for device in ("cpu", "cuda"):
-        flags[f"autocast.{device}"] = str(torch.get_autocast_dtype(device)).rpartition(".")[2]
-    # below the smallest normal number, in this thread: nothing in torch tells it
-    flags["flush_denormal"] = sys.float_info.min / 2 == 0.0
-    return flags
-
-
 def _read(path: str) -> Json:
     """Return what lies at a dotted name below `torch`; null where this build has none."""
     value: Any = torch
@@ -254,6 +243,30 @@ def _read(path: str) -> Json:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value).rpartition(".")[2]
+
+
+def _tf32(path: str, legacy: str) -> Json:
+    precision = _read(path)
+    return _read(legacy) if precision is None else precision
+
+
+def _autocast(device: str) -> Json:
+    return str(torch.get_autocast_dtype(device)).rpartition(".")[2]
+
+
+def _flushes_denormals() -> Json:
+    """Does this thread set numbers below the smallest normal one to zero? No function tells."""
+    return sys.float_info.min / 2 == 0.0
+
+
+FLAGS: dict[str, Callable[[], Json]] = {
+    **{name: partial(_read, path) for name, path in SWITCHES.items()},
+    **{name: partial(_tf32, *paths) for name, paths in TF32.items()},
+    "autocast.cpu": partial(_autocast, "cpu"),
+    "autocast.cuda": partial(_autocast, "cuda"),
+    "flush_denormal": _flushes_denormals,
+}
+"""Every recorded switch by name, and how to read it; null where this build has none."""
 
 
 def _build() -> dict[str, Json]:

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from flightrec.environment import SWITCHES, VARIABLES, Environment, collect, differences
+from flightrec.environment import FLAGS, VARIABLES, Environment, collect, differences
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_flags_follow_torch():
 
 
 def test_most_switches_exist_in_this_build(here):
-    missing = [name for name in SWITCHES if here["flags"][name] is None]
+    missing = [name for name in FLAGS if here["flags"][name] is None]
     assert len(missing) <= 4, missing
 
 
