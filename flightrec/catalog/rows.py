@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+LARGEST = 2**63 - 1
+"""A tensor without data may claim any size; a column holds 64 bits."""
+
 COUNTS = {"nan_count": Stat.NAN, "inf_count": Stat.INF, "numel": Stat.NUMEL}
 MEASURES = {
     "zero_fraction": Stat.ZERO_FRACTION,
@@ -159,14 +162,13 @@ def _incident(incident: Recorded, path: str) -> Row:
 
 
 def _machine(environment: Mapping[str, Any]) -> Row:
-    devices = environment.get("devices") or []
-    first = devices[0] if devices else "cpu"
+    known = dict(flatten(environment))
     return {
-        "machine": _as_text(environment.get("machine")),
-        "platform": _as_text(environment.get("platform")),
-        "device": _as_text(first.get("name", first) if isinstance(first, dict) else first),
-        "python": _as_text(environment.get("python")),
-        "torch": _as_text(environment.get("torch")),
+        "machine": _as_text(known.get("machine")),
+        "platform": _as_text(known.get("platform")),
+        "device": _as_text(known.get("devices.0.name", "cpu")),
+        "python": _as_text(known.get("python")),
+        "torch": _as_text(known.get("torch")),
     }
 
 
@@ -240,7 +242,7 @@ def _tensors(manifest: Mapping[str, Any]) -> Iterator[Row]:
             "role": tensor["role"],
             "shape": list(tensor["size"]),
             "dtype": tensor["dtype"],
-            "bytes": math.prod(tensor["size"]) * DTYPES[tensor["dtype"]].itemsize,
+            "bytes": min(math.prod(tensor["size"]) * DTYPES[tensor["dtype"]].itemsize, LARGEST),
             "hash": storages[storage]["hash"] if storage >= 0 else None,
             "device": tensor["device"],
             "requires_grad": tensor["requires_grad"],
@@ -254,9 +256,11 @@ def _environment(manifest: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested keys as dotted names; lists stay whole."""
+    """Yield nested entries under dotted names, `devices.0.name`; lists of plain values stay."""
     for key, value in node.items():
-        if isinstance(value, dict) and "$" not in value:
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            yield from flatten({str(n): item for n, item in enumerate(value)}, f"{prefix}{key}.")
+        elif isinstance(value, dict) and "$" not in value:
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -19,8 +19,8 @@ from flightrec.stores import locate, open_store
 def command(text: str | None, url: str, *, fix: bool, as_json: bool) -> int:
     """Check installation, store and incidents.
 
-    Every byte of INCIDENT, or of all incidents, is compared with its hash. Exits with 1 when something is wrong. `--fix` makes the catalog anew from the incidents;
-    it changes no incident.
+    Every byte of INCIDENT, or of all incidents, is compared with its hash. Exits with 1 when
+    something is wrong. `--fix` makes the catalog anew from the incidents; it changes none.
 
     \b
     Example:

@@ -47,7 +47,8 @@ def command(
 ) -> None:
     """Delete old incidents.
 
-    Their rows and verdicts go too. With both limits an incident goes when it is older than AGE and not among the N newest.
+    Their rows and verdicts go too. With both limits an incident goes when it is older than
+    AGE and not among the N newest.
 
     \b
     Example:

@@ -17,7 +17,8 @@ from flightrec.errors import QueryError
 def command(listing: Listing, sql: str | None) -> None:
     """Ask the catalog with SQL.
 
-    SQL is one statement that reads; without it, it comes from standard input. The views are runs, incidents, steps, stats, findings, tensors, environment and verdicts;
+    SQL is one statement that reads; without it, it comes from standard input. The views are
+    runs, incidents, steps, stats, findings, tensors, environment and verdicts;
     `DESCRIBE stats` lists the columns of one, docs/sql.md has them all.
 
     \b

@@ -124,3 +124,11 @@ def test_flatten_stops_at_tagged_values():
     assert dict(flatten({"a": {"b": {"$": "float", "v": "nan"}}})) == {
         "a.b": {"$": "float", "v": "nan"}
     }
+
+
+def test_lists_of_devices_are_numbered(make):
+    environment = {"devices": [{"type": "cuda", "name": "A100"}], "machine": 3}
+    (row,) = rows(make, "incidents", environment=environment)
+    assert (row["device"], row["machine"], row["torch"]) == ("A100", "3", None)
+    found = {row["key"]: row["value"] for row in rows(make, "environment", environment=environment)}
+    assert found == {"devices.0.type": "cuda", "devices.0.name": "A100", "machine": "3"}
