@@ -54,6 +54,7 @@ class _Choice:
         self._found = found
         self._backward = backward
         self._benign: dict[int, bool] = {}
+        self._intended: set[int] = set()
         self._first: list[Candidate] = []
         self._second: list[Candidate] = []
         self._last: list[Candidate] = []
@@ -99,14 +100,22 @@ class _Choice:
         return self._log.leaves.get(read.span.storage)
 
     def _is_benign(self, op: Op, reads: list[BadRead], live: list[BadRead]) -> bool:
-        """Is the bad output intended, usual at this place, or a mere copy of such a one?"""
-        if op.constant or self._judge.normal(op):
-            return True
-        if len(reads) == len(op.reads) > 0 and not live:
+        """Is the bad output intended, or usual at this place?"""
+        if op.constant or (len(reads) == len(op.reads) > 0 and not live):
+            self._intended.add(op.index)
             return True
         made = _without_sign(self._judge.written(op))
         taken = _without_sign(name for read in live for name in read.classes)
-        return bool(live) and made <= taken and all(self._harmless(read) for read in live)
+        if live and made <= taken and all(self._is_intended(read) for read in live):
+            self._intended.add(op.index)  # a mask on its way
+            return True
+        return self._judge.normal(op)
+
+    def _is_intended(self, read: BadRead) -> bool:
+        """Does a bad value come from constants only, or from a tensor that may hold it?"""
+        if read.source == "leaf":
+            return self._judge.expected(self._leaf(read), read.classes)
+        return read.source == "writers" and all(index in self._intended for index in read.ops)
 
     def _harmless(self, read: BadRead) -> bool:
         """Did a bad value come only from places where it may be?"""

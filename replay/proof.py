@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from replay.choice import Candidate
     from replay.confirm import Kept
-    from replay.engine import Edit, Observer
+    from replay.engine import Edit, Observer, Trace
     from replay.episode import Arguments, RecordedCall
     from replay.norm import Judge
     from replay.oplog import Op
+    from replay.raised import Raised
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Prover:
     def __init__(
         self,
         judge: Judge,
-        run: Callable[[Observer | None, Edit | None], object],
+        run: Callable[[Observer | None, Edit | None], Trace],
         healthy: Callable[[Observer | None, Edit | None], bool],
     ) -> None:
         """Take `run`, which re-executes the step, and `healthy`, which also judges it."""
@@ -118,6 +119,18 @@ class Prover:
             proof.add(
                 "isolated", f"{op.name} run alone on its recorded inputs {words}", proof.repeats
             )
+        return proof
+
+    def raises_again(self, fault: Raised) -> Proof:
+        """Re-execute a step that an exception ended in code that is no operator."""
+        proof = Proof()
+        again = self._run(None, None).exception
+        proof.repeats = again is not None and (again.type, again.module) == (
+            fault.type,
+            fault.module,
+        )
+        words = "raises the same exception in the same place again" if proof.repeats else "differs"
+        proof.add("repeated", f"the step, run once more, {words}", proof.repeats)
         return proof
 
     def _bad_outputs(self, op: Op, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

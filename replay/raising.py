@@ -35,9 +35,10 @@ def raised(
     if fault is None:
         return None
     blame = _rose_in(judge.log, engine, fault)
-    proof = Proof()
     op = _operator(judge.log, fault)
-    if op is not None:
+    if op is None:
+        proof = prover.raises_again(fault)
+    else:
         proof = prover.raising(op)
         blame = replace(blame_operator(judge.log, op), source=blame.source)
     proof.add("exception", f"{fault.type}: {fault.message}", fault.type)

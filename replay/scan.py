@@ -176,12 +176,18 @@ class Scan:
         entries = self.modules.entries
         top = entries[-1] if entries else None
         node: Any = torch._C._current_autograd_node()  # None outside, though torch denies it
-        if node is None or self._is_forward_again(top):
+        if node is None:
             op.visit = -1 if top is None else top.visit
             op.place = nearest(sys._getframe())
             return
+        forward = self.nodes.operator(node)
+        if self._is_forward_again(top):
+            inside = top is not None and top.task == torch._C._current_graph_task_id()
+            op.visit = top.visit if inside else self._visit_of(forward)
+            op.place = nearest(sys._getframe())
+            return
         op.node = node.name()
-        op.forward = self.nodes.operator(node)
+        op.forward = forward
         if op.forward is not None:
             made = self.log.ops[op.forward]
             op.visit, op.place = made.visit, made.place
@@ -190,6 +196,9 @@ class Scan:
         leaf = None if tensor is None else self.log.leaves.get(self.meter.storage(tensor))
         if leaf is not None:
             op.owner = leaf.names[0]
+
+    def _visit_of(self, forward: int | None) -> int:
+        return -1 if forward is None else self.log.ops[forward].visit
 
     def _is_forward_again(self, top: Any) -> bool:
         """Is forward code running inside a backward pass: recomputed, not differentiated?"""

@@ -45,15 +45,15 @@ class Trial:
     def value(self, candidates: Sequence[Candidate]) -> Culprit | None:
         """Return the first candidate that the experiments confirm, else the most likely one."""
         tried: list[tuple[Candidate, Proof]] = []
+        passed_on: list[tuple[Candidate, Proof]] = []
         shortlist = list(candidates[:CANDIDATES])
         self.prover.keep(shortlist)
         for candidate in shortlist:
             proof = self._prove(candidate, candidates)
-            if not proof.produces:
-                continue
-            tried.append((candidate, proof))
-            if proof.confirmed:
+            (tried if proof.produces else passed_on).append((candidate, proof))
+            if proof.confirmed and proof.produces:
                 break
+        tried += passed_on
         if not tried:
             return None
         chosen = next((each for each in tried if each[1].confirmed), tried[0])
