@@ -1,0 +1,335 @@
+"""Numeric settings of the recorded process: set here while a replay runs, and put back."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from flightrec import environment
+from flightrec.tree.raw import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from flightrec.incident.reader import Incident
+
+_REFUSALS = (AttributeError, RuntimeError, TypeError, ValueError, LookupError, AssertionError)
+"""How torch says that this build has no such switch, or not this value."""
+
+CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")
+"""Instruction sets that torch dispatches to on x86, the least first."""
+
+_NEEDED = {
+    "AVX2": {"avx2", "fma"},
+    "AVX512": {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
+}
+
+AT_START = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_DYNAMIC",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_DYNAMIC",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "PYTHONHASHSEED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+"""Variables that change numbers and are read once, when a process starts."""
+
+_VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
+
+
+class Recorded:
+    """The environment of the recorded process, in the form of the manifest."""
+
+    def __init__(self, recorded: Mapping[str, Any]) -> None:
+        """Take the manifest's `environment`."""
+        self.environment = recorded
+        self._flags: Mapping[str, Any] = recorded.get("flags") or {}
+
+    @contextmanager
+    def applied(self) -> Iterator[tuple[str, ...]]:
+        """Set what can be set in this process; yields the names of flags that refused.
+
+        Only what was on is switched on: deterministic algorithms fill new memory with NaN,
+        which invents failures.
+        """
+        before, threads = environment.collect().flags, torch.get_num_threads()
+        wanted = {name: value for name, value in self._flags.items() if value is not None}
+        try:
+            self._set_threads()
+            yield _set(wanted)
+        finally:
+            torch.set_num_threads(threads)
+            _set({name: value for name, value in before.items() if value is not None})
+
+    def _set_threads(self) -> None:
+        wanted = (self.environment.get("threads") or {}).get("intra")
+        if isinstance(wanted, int) and 0 < wanted <= 1024:
+            torch.set_num_threads(wanted)
+
+    def differences(self, device: torch.device) -> list[str]:
+        """Say what still differs while the settings are applied, as far as it changes numbers."""
+        with self.applied():
+            here = environment.collect().as_json()
+        texts = []
+        recorded_on = self.environment.get("devices") or []
+        if recorded_on and device.type == "cpu":
+            name = recorded_on[0].get("name") or recorded_on[0].get("type")
+            texts.append(f"recorded on {name}, replayed on the CPU")
+        for found in environment.differences(self.environment, here):
+            if found.numbers and _matters(found, device):
+                texts.append(f"{found.name}: recorded {found.recorded}, here {found.here}")
+        return texts
+
+
+def reexec_environment(incident: Incident) -> dict[str, str] | None:
+    """Return variables with which Python must be started anew to compute as the recorded did.
+
+    They choose what a process fixes at its start: the instruction sets of ATen, oneDNN and MKL,
+    threads, workspaces. None where nothing has to change. `unreachable` has what no variable
+    brings back.
+    """
+    return variables_for(incident.manifest["environment"])
+
+
+def variables_for(recorded: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return what `reexec_environment` does, for an environment of a manifest."""
+    wanted: dict[str, str] = {}
+    known = recorded.get("variables") or {}
+    for name in AT_START:
+        value = known.get(name)
+        if isinstance(value, str) and _VALUE.fullmatch(value) and os.environ.get(name) != value:
+            wanted[name] = value
+    intra = (recorded.get("threads") or {}).get("intra")
+    if isinstance(intra, int) and 0 < intra <= 1024 and intra != torch.get_num_threads():
+        wanted |= {"OMP_NUM_THREADS": str(intra), "MKL_NUM_THREADS": str(intra)}
+    wanted |= _capability(recorded, chosen="ATEN_CPU_CAPABILITY" in known)
+    return wanted or None
+
+
+def unreachable(incident: Incident) -> list[str]:
+    """Say in which way this machine cannot compute as the recorded one did, one line each."""
+    recorded = incident.manifest["environment"]
+    texts = []
+    capability = (recorded.get("cpu") or {}).get("capability")
+    mine = machine_capability()
+    if capability in CAPABILITIES and _rank(capability) > _rank(mine):
+        texts.append(f"this processor has no {capability}, only {mine}")
+    if recorded.get("torch") not in (None, str(torch.__version__)):
+        texts.append(f"recorded with torch {recorded['torch']}, this is {torch.__version__}")
+    return texts
+
+
+def _capability(recorded: Mapping[str, Any], *, chosen: bool) -> dict[str, str]:
+    """Choose the recorded instruction sets, where this processor has them too.
+
+    Where the recorded process had not chosen less than its processor offered, oneDNN and MKL
+    were bound by the same processor.
+    """
+    capability = (recorded.get("cpu") or {}).get("capability")
+    here = torch.backends.cpu.get_cpu_capability()
+    if capability not in CAPABILITIES or capability == here:
+        return {}
+    if _rank(capability) > _rank(machine_capability()):
+        return {}
+    wanted = {"ATEN_CPU_CAPABILITY": capability.lower()}
+    if not chosen and capability == "AVX2":
+        wanted |= {"ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+    return {name: value for name, value in wanted.items() if os.environ.get(name) != value}
+
+
+@cache
+def machine_capability() -> str:
+    """Return the best of `CAPABILITIES` that this processor has.
+
+    Asked of the processor, since torch believes ATEN_CPU_CAPABILITY even where that ends in an
+    illegal instruction.
+    """
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return torch.backends.cpu.get_cpu_capability()
+    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    flags = set(found.group(1).split()) if found else set()
+    having = [name for name in CAPABILITIES if _NEEDED.get(name, set()) <= flags]
+    return having[-1]
+
+
+def _rank(capability: str) -> int:
+    return CAPABILITIES.index(capability) if capability in CAPABILITIES else -1
+
+
+def _matters(found: environment.Difference, device: torch.device) -> bool:
+    """Can this difference change numbers of a replay on `device`?"""
+    part, _, rest = found.name.partition(".")
+    on_cpu = device.type == "cpu"
+    if part == "flags":
+        return not (on_cpu and rest.partition(".")[0] in ("cuda", "cudnn"))
+    if part == "devices":
+        return not on_cpu and rest.rpartition(".")[2] in ("name", "capability")
+    if part == "packages":
+        return found.here is not None and found.recorded is not None
+    if part == "build":
+        return not on_cpu and rest in ("cuda", "hip")
+    return found.name in ("torch", "cpu.model", "cpu.capability", "cpu.arch", "threads.intra")
+
+
+def _set(wanted: Mapping[str, Any]) -> tuple[str, ...]:
+    """Set the flags that are not as wanted; return those that refused.
+
+    Done twice, since a few are names for parts of others.
+    """
+    refused: tuple[str, ...] = ()
+    for _ in range(2):
+        present = environment.collect().flags
+        wrong = [
+            name
+            for name in SETTERS
+            if name in wanted and present.get(name) not in (None, wanted[name])
+        ]
+        refused = tuple(name for name in wrong if not _accepts(name, wanted[name]))
+        if len(refused) == len(wrong):
+            break
+    return refused
+
+
+def _accepts(name: str, value: Any) -> bool:
+    try:
+        SETTERS[name](value)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def _switch(put: Callable[[bool], object]) -> Callable[[Any], None]:
+    """Take yes or no, and nothing else."""
+
+    def setter(value: Any) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"a switch takes yes or no, got {value!r}")
+        put(value)
+
+    return setter
+
+
+def _word(put: Callable[[str], object], *words: str) -> Callable[[Any], None]:
+    """Take one of some words; torch 2.13 crashes on others instead of refusing them."""
+
+    def setter(value: Any) -> None:
+        if not isinstance(value, str) or value.lower() not in words:
+            raise ValueError(f"one of {words}, got {value!r}")
+        put(value)
+
+    return setter
+
+
+def _at(path: str) -> Callable[[Any], None]:
+    """Return a setter for an attribute by its dotted path below `torch.backends`."""
+    *owners, name = path.split(".")
+
+    def put(value: Any) -> None:
+        target: Any = torch.backends
+        for owner in owners:
+            target = getattr(target, owner)
+        setattr(target, name, value)
+
+    return put
+
+
+def _tf32(path: str, legacy: str) -> Callable[[Any], None]:
+    """Take a word for the new name of a TF32 switch, yes or no for its old one."""
+    word = _word(_at(f"{path}.fp32_precision"), *_PRECISIONS)
+    switch = _switch(_at(legacy))
+    return lambda value: (switch if isinstance(value, bool) else word)(value)
+
+
+def _dtype(put: Callable[[torch.dtype], object]) -> Callable[[Any], None]:
+    return lambda value: _ignore(put(DTYPES[value]))
+
+
+def _ignore(_: object) -> None:
+    """Drop what a setter of torch returns."""
+
+
+def _deterministic(value: bool) -> None:  # noqa: FBT001  (a setter takes its value)
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(value, warn_only=warn_only)
+
+
+def _warn_only(value: bool) -> None:  # noqa: FBT001  (a setter takes its value)
+    on = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(on, warn_only=value)
+
+
+def _anomaly(value: bool) -> None:  # noqa: FBT001  (a setter takes its value)
+    torch.set_anomaly_enabled(value, torch.is_anomaly_check_nan_enabled())
+
+
+def _linalg(value: str) -> None:
+    torch.backends.cuda.preferred_linalg_library(value.lower())
+
+
+def _blas(value: str) -> None:
+    torch.backends.cuda.preferred_blas_library(value.lower())
+
+
+_PRECISIONS = ("none", "ieee", "tf32", "bf16")
+
+SETTERS: dict[str, Callable[[Any], None]] = {
+    "deterministic": _switch(_deterministic),
+    "deterministic_warn_only": _switch(_warn_only),
+    "fill_uninitialized_memory": _switch(
+        lambda value: setattr(torch.utils.deterministic, "fill_uninitialized_memory", value)
+    ),
+    "flush_denormal": _switch(torch.set_flush_denormal),
+    "default_dtype": _dtype(torch.set_default_dtype),
+    "float32_matmul_precision": _word(
+        torch.set_float32_matmul_precision, "highest", "high", "medium"
+    ),
+    "anomaly": _switch(_anomaly),
+    "autocast.cpu": _dtype(lambda dtype: torch.set_autocast_dtype("cpu", dtype)),
+    "autocast.cuda": _dtype(lambda dtype: torch.set_autocast_dtype("cuda", dtype)),
+    "autocast.cache": _switch(torch.set_autocast_cache_enabled),
+    "cuda.matmul.tf32": _tf32("cuda.matmul", "cuda.matmul.allow_tf32"),
+    "cuda.matmul.fp16_reduction": _switch(
+        _at("cuda.matmul.allow_fp16_reduced_precision_reduction")
+    ),
+    "cuda.matmul.bf16_reduction": _switch(
+        _at("cuda.matmul.allow_bf16_reduced_precision_reduction")
+    ),
+    "cuda.matmul.fp16_accumulation": _switch(_at("cuda.matmul.allow_fp16_accumulation")),
+    "cuda.linalg_library": _word(_linalg, "default", "cusolver", "magma"),
+    "cuda.blas_library": _word(_blas, "default", "cublas", "cublaslt", "ck"),
+    "cudnn.enabled": _switch(_at("cudnn.enabled")),
+    "cudnn.benchmark": _switch(_at("cudnn.benchmark")),
+    "cudnn.benchmark_limit": _at("cudnn.benchmark_limit"),
+    "cudnn.deterministic": _switch(_at("cudnn.deterministic")),
+    "cudnn.conv.tf32": _tf32("cudnn.conv", "cudnn.allow_tf32"),
+    "cudnn.rnn.tf32": _tf32("cudnn.rnn", "cudnn.allow_tf32"),
+    "sdp.flash": _switch(torch.backends.cuda.enable_flash_sdp),
+    "sdp.mem_efficient": _switch(torch.backends.cuda.enable_mem_efficient_sdp),
+    "sdp.math": _switch(torch.backends.cuda.enable_math_sdp),
+    "sdp.cudnn": _switch(torch.backends.cuda.enable_cudnn_sdp),
+    "sdp.math_reduced": _switch(torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp),
+    "mkldnn.enabled": _switch(torch._C._set_mkldnn_enabled),
+    "mkldnn.deterministic": _switch(_at("mkldnn.deterministic")),
+    "mkldnn.matmul.fp32": _word(_at("mkldnn.matmul.fp32_precision"), *_PRECISIONS),
+    "mkldnn.conv.fp32": _word(_at("mkldnn.conv.fp32_precision"), *_PRECISIONS),
+    "nnpack.enabled": _switch(torch._C._set_nnpack_enabled),
+    "opt_einsum.enabled": _switch(_at("opt_einsum.enabled")),
+    "opt_einsum.strategy": _word(
+        _at("opt_einsum.strategy"), "auto", "auto-hq", "greedy", "optimal", "branch-2"
+    ),
+}
+"""How the flags of an `Environment` are set; what stands for several others comes first."""
