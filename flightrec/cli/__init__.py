@@ -66,11 +66,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str] | None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = flightrec.main(
-            arguments, prog_name="flightrec", standalone_mode=False, obj=arguments is None
-        )
+        # click's own main() prints an empty line for Ctrl-C, and a traceback for the rest
+        with flightrec.make_context("flightrec", list(given), obj=arguments is None) as context:
+            code = flightrec.invoke(context)
         return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as left:
+        return left.exit_code
     except BrokenPipeError:
         _drop_output()
         return 0

@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from contextlib import contextmanager
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich.box import SIMPLE_HEAD
@@ -177,6 +178,8 @@ def json_value(value: Any) -> Any:
         return [json_value(item) for item in value]
     if isinstance(value, (datetime, date)):
         return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)

@@ -45,5 +45,5 @@ def command(text: str | None, url: str, *, fix: bool, as_json: bool) -> int:
     else:
         for check in checks:
             mark = "ok   " if check.ok else "WRONG"
-            click.echo(plain(f"{mark} {check.area:<12} {check.name}: {check.found}"))
+            print(plain(f"{mark} {check.area:<12} {check.name}: {check.found}"))
     return int(not all(check.ok for check in checks))

@@ -40,4 +40,4 @@ def command(chosen: Chosen, folder: Path) -> None:
         print_json([{"path": str(path), "bytes": path.stat().st_size} for path in written])
     else:
         for path in written:
-            click.echo(plain(f"{path}  {size(path.stat().st_size)}"))
+            print(plain(f"{path}  {size(path.stat().st_size)}"))

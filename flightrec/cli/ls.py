@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flightrec.cli._options import Listing, listing_options
-from flightrec.cli._output import print_rows, print_table, size
+from flightrec.cli._output import plain, print_rows, print_table, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,11 +46,13 @@ def command(listing: Listing, kind: str | None, limit: int | None) -> None:
         shown = [_shown(row, short[row["id"]]) for row in rows]
         print_table(shown, list(shown[0]), shrink=("where", "run"))
     else:
-        click.echo(f"no incidents{f' of kind {kind}' if kind else ''} in {store.url}")
+        print(plain(f"no incidents{f' of kind {kind}' if kind else ''} in {store.url}"))
 
 
 def prefixes(ids: Sequence[str]) -> list[str]:
     """Return for each of the sorted ids its shortest beginning that no other has."""
+    if not ids:
+        return []
     shared = [0, *(_shared(one, other) for one, other in pairwise(ids)), 0]
     return [
         id[: max(SHORTEST, before + 1, after + 1)]

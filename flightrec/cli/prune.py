@@ -68,7 +68,7 @@ def command(
     if as_json:
         print_json({"deleted": [] if dry_run else names, "would_delete": names, "bytes": total})
     else:
-        click.echo(plain(f"{'would delete' if dry_run else 'deleted'} {what}"))
+        print(plain(f"{'would delete' if dry_run else 'deleted'} {what}"))
 
 
 def expendable(store: Store, keep: int | None, age: timedelta | None) -> list[dict[str, Any]]:

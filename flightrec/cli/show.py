@@ -47,12 +47,12 @@ def command(chosen: Chosen) -> None:
             return
         verdicts = place.store.verdicts(place.id) if place.store else []
         for line in head(incident):
-            click.echo(plain(line))
+            print(plain(line))
         if incident.manifest["steps"]:
-            click.echo()
+            print()
             print_table(steps(incident.manifest), STEP_COLUMNS)
         for line in tail(incident, verdicts, chosen.words(incident.id)):
-            click.echo(plain(line))
+            print(plain(line))
 
 
 def summary(incident: Incident) -> dict[str, Any]:

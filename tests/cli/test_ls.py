@@ -1,0 +1,63 @@
+"""`flightrec ls`."""
+
+import csv
+import io
+
+from flightrec.cli.ls import prefixes
+from flightrec.testing.store_contract import make_verdict
+
+
+def test_nothing_to_list_is_fine(run, store):
+    found = run("ls")
+    assert (found.code, found.err) == (0, "")
+    assert found.out == f"no incidents in {store.url}\n"
+    assert run("ls", "--json").json == []
+    assert run("ls", "--csv").out.count("\n") == 1
+
+
+def test_the_table_shows_what_matters(run, store, incidents):
+    store.add_verdict(make_verdict(incidents[0].id), command="bisect")
+    lines = run("ls").out.splitlines()
+    assert lines[0].split() == [
+        "id", "time", "(UTC)", "kind", "step", "where", "run", "size", "verdict",
+    ]  # fmt: skip
+    first, second, third = (line.split() for line in lines[2:])
+    assert incidents[0].id.startswith(first[0])
+    assert first[1:6] == ["03-01", "12:00", "nan", "7", "encoder.0"]
+    assert first[-1] == "reproduced"
+    assert second[5] == "(root)"
+    assert third[3:6] == ["manual", "7", "-"]
+
+
+def test_the_short_ids_lead_to_their_incidents(run, store, incidents):
+    for line, capture in zip(run("ls").out.splitlines()[2:], incidents, strict=True):
+        assert run("show", line.split()[0], "--json").json["id"] == capture.id
+
+
+def test_json_and_csv_have_whole_ids(run, store, incidents):
+    expected = [capture.id for capture in incidents]
+    assert [row["id"] for row in run("ls", "--json").json] == expected
+    rows = list(csv.DictReader(io.StringIO(run("ls", "--csv").out)))
+    assert [row["id"] for row in rows] == expected
+    assert rows[0]["created"] == "2026-03-01 12:00:00"
+
+
+def test_kinds_and_numbers_can_be_chosen(run, store, incidents):
+    assert [row["kind"] for row in run("ls", "--kind", "zeroed", "--json").json] == ["zeroed"]
+    assert [row["kind"] for row in run("ls", "--limit", 2, "--json").json] == ["zeroed", "manual"]
+    assert run("ls", "--kind", "inf").out == f"no incidents of kind inf in {store.url}\n"
+
+
+def test_an_incident_without_rows_is_listed(run, store, incidents):
+    for path in (store.root / "catalog" / "incidents").rglob("*.parquet"):
+        path.unlink()
+    found = run("ls")
+    assert len(found.out.splitlines()) == 5
+    assert run("ls", "--json").json[0]["kind"] is None
+
+
+def test_prefixes_are_short_and_unique():
+    assert prefixes([]) == []
+    assert prefixes(["0123456789ab"]) == ["01234567"]
+    ids = ["0123456789ab-1", "0123456789ab-2", "0123456789cc", "ff"]
+    assert prefixes(ids) == ["0123456789ab-1", "0123456789ab-2", "0123456789c", "ff"]
