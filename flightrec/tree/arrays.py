@@ -114,6 +114,8 @@ def write_number(encoder: Encoder, value: np.generic, name: str) -> Node:
 
 def _read_number(_decoder: Decoder, node: Tagged) -> Any:
     dtype = _dtype_read(node["dtype"])
+    if dtype.itemsize == 0:  # the empty text
+        return np.zeros((), dtype=dtype)[()]
     return np.frombuffer(base64.b64decode(node["v"]), dtype=dtype, count=1)[0]
 
 

@@ -180,7 +180,7 @@ def _read_enum(decoder: Decoder, node: Tagged) -> Any:
     if node["name"] in members:
         return members[node["name"]]
     value = decoder.decode(node["value"])
-    if isinstance(value, Hole):
+    if type(value) is Hole:
         raise CannotRebuildError(f"{node['class']} has a value that contains itself")
     try:
         return kind(value)
@@ -194,6 +194,7 @@ WRITERS: Mapping[type, Callable[[Any, Any, str], Node]] = {
     types.BuiltinFunctionType: write_builtin,
     types.MethodType: write_method,
     np.ufunc: write_function,
+    type(np.mean): write_function,
     functools._lru_cache_wrapper: write_function,
     functools.partial: write_partial,
     slice: write_slice,

@@ -149,7 +149,7 @@ def _read_list(decoder: Decoder, kind: type, node: Tagged) -> Any:
     for i, child in enumerate(_items(decoder, node)):
         value = decoder.decode(child)
         list.append(made, value)
-        if isinstance(value, Hole):
+        if type(value) is Hole:
             decoder.patch(value, partial(list.__setitem__, made, i))
     return made
 
@@ -160,7 +160,7 @@ def _read_deque(decoder: Decoder, kind: type, node: Tagged) -> Any:
     for i, child in enumerate(_items(decoder, node)):
         value = decoder.decode(child)
         deque.append(made, value)
-        if isinstance(value, Hole):
+        if type(value) is Hole:
             decoder.patch(value, partial(deque.__setitem__, made, i))
     return made
 
@@ -169,7 +169,7 @@ def _read_set(decoder: Decoder, kind: type, node: Tagged) -> Any:
     made: Any = decoder.made(node, set.__new__(kind))
     for child in node["v"]:
         value = decoder.decode(child)
-        if isinstance(value, Hole):
+        if type(value) is Hole:
             decoder.patch(value, partial(set.add, made))
         else:
             set.add(made, value)
@@ -185,7 +185,7 @@ def _read_pairs(base: Any) -> Callable[[Decoder, type, Tagged], Any]:
         for key_node, child in node["v"]:
             key, value = decoder.decode(key_node), decoder.decode(child)
             base.__setitem__(made, key, value)
-            if isinstance(value, Hole):
+            if type(value) is Hole:
                 decoder.patch(value, partial(base.__setitem__, made, key))
         return made
 

@@ -43,7 +43,7 @@ class Decoder:
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {
-        "ref": lambda decoder, node: decoder.shared(node["id"]),
+        "ref": lambda decoder, node: decoder.shared(node["to"]),
         "missing": lambda _decoder, node: Placeholder(str(node["what"]), str(node["why"])),
         "module_ref": lambda decoder, node: decoder.decode_module(node),
         **scalars.READERS,
@@ -101,7 +101,7 @@ class Decoder:
         patches, self._patches = self._patches, []
         for hole, put in patches:
             put(hole.fill())
-        return value.fill() if isinstance(value, Hole) else value
+        return value.fill() if type(value) is Hole else value
 
     def made(self, node: Tagged, value: Any) -> Any:
         """Let references to this node find `value` from now on; return it."""

@@ -143,7 +143,7 @@ class Encoder:
         if number is None:
             number = node["id"] = self._shared
             self._shared += 1
-        return {"$": "ref", "id": number}
+        return {"$": "ref", "to": number}
 
     def missing(self, value: Any, name: str, why: str) -> Node:
         """Return the node of a value that cannot be rebuilt, and note it in `not_captured`."""

@@ -36,7 +36,7 @@ def leaves(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if issubclass(type(value), torch.Tensor):
         yield "", value
         return
-    yield from _inside(value, "", {}, 0)
+    yield from _inside(value, "", {id(value): value}, 0)
 
 
 def _inside(
@@ -74,7 +74,7 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 
 
 def _of_tuple(kind: type, value: tuple[Any, ...]) -> list[tuple[str, Any]]:
-    names = vars(kind).get("_fields")
+    names = next((vars(base)["_fields"] for base in mro(kind) if "_fields" in vars(base)), None)
     if isinstance(names, tuple):
         return [
             (f".{name}", child) for name, child in zip(names, tuple.__iter__(value), strict=False)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from flightrec.errors import CannotRebuildError
 from flightrec.tree.containers import SHAPES, TAGS
 from flightrec.tree.holes import Hole
-from flightrec.tree.naming import importable_class, mro
+from flightrec.tree.naming import class_name, importable_class, mro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,14 +87,15 @@ def why_opaque(kind: type) -> str | None:
 
 def _judge(kind: type) -> str | None:
     for base in mro(kind):
-        home = vars(base).get("__module__")
-        if isinstance(home, str):
-            for package, what in OUTSIDE.items():
-                if home == package or home.startswith(f"{package}."):
-                    return what
+        home = class_name(base).partition(":")[0]
+        for package, what in OUTSIDE.items():
+            if home == package or home.startswith(f"{package}."):
+                return what
         if "__del__" in vars(base):
             return "its class has a __del__, which an incident must never run"
         if base is object or base in TAGS or base is functools.partial:
+            break
+        if "n_sequence_fields" in vars(base):  # a tuple with names, made in C
             break
         if base is Generic:
             continue
@@ -182,7 +183,7 @@ def read_object(decoder: Decoder, node: Tagged) -> Any:
             made = decoder.made(node, object.__new__(kind))
     except TypeError as fault:
         raise CannotRebuildError(f"{node['class']} is no longer what it was: {fault}") from fault
-    if isinstance(made, Hole):
+    if type(made) is Hole:
         return made
     decoder.made(node, made)
     read_state(decoder, node, made)
@@ -195,7 +196,7 @@ def read_state(decoder: Decoder, node: Tagged, made: Any) -> None:
         name, value = decoder.decode(name_node), decoder.decode(child)
         held = object.__getattribute__(made, "__dict__")
         held[name] = value
-        if isinstance(value, Hole):
+        if type(value) is Hole:
             decoder.patch(value, partial(held.__setitem__, name))
     for name_node, child in node.get("slots", ()):
         name, value = decoder.decode(name_node), decoder.decode(child)
@@ -204,7 +205,7 @@ def read_state(decoder: Decoder, node: Tagged, made: Any) -> None:
         if type(member) is not MemberDescriptorType:
             raise CannotRebuildError(f"{node.get('class')} has no slot {name!r} any more")
         member.__set__(made, value)
-        if isinstance(value, Hole):
+        if type(value) is Hole:
             decoder.patch(value, partial(member.__set__, made))
 
 
