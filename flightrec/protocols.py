@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import IO, ClassVar
 
     import click
 
-    from flightrec.types import Capture, Finding, Json, StepRecord, Verdict, Window
+    from flightrec.types import Capture, Finding, StepRecord, Verdict, Window
 
 Undo: TypeAlias = "Callable[[], None]"
 """Takes back what an installation did; calling it twice does no harm."""
@@ -96,17 +96,23 @@ class Store(Protocol):
     """Where incidents live; the URL scheme is the plug-in's name.
 
     1. The class is called with the URL or folder; that makes nothing on disk.
-    2. `put` is called by the writer thread, one capture at a time; when it returns, the incident
+    2. `prepare` is called once by a writer, before its first `put`.
+    3. `put` is called by the writer thread, one capture at a time; when it returns, the incident
        is complete and listed, and when it raises nothing half-written is visible.
-    3. `ids`, `open`, `rows` and `delete` are called by readers, also in other processes, while a
+    4. `ids`, `open`, `rows` and `delete` are called by readers, also in other processes, while a
        writer is at work.
+
+    `flightrec.stores.Store` implements what follows from a few of these.
     """
 
     supports_writes: ClassVar[bool]
     supports_deletes: ClassVar[bool]
 
-    def put(self, capture: Capture) -> Path | str:
-        """Write one incident; raises `StoreError` where the machine refuses."""
+    def prepare(self) -> None:
+        """Make ready for `put`; raises `StoreError` where the machine refuses."""
+
+    def put(self, capture: Capture, key: bytes | None = None) -> Path:
+        """Write one incident, signed with `key`; raises `StoreError` where it cannot."""
         ...
 
     def ids(self) -> Sequence[str]:
@@ -119,9 +125,8 @@ class Store(Protocol):
 
     def delete(self, id: str) -> None:
         """Remove an incident and its rows; raises `IncidentNotFoundError`."""
-        ...
 
-    def rows(self) -> Iterable[Mapping[str, Json]]:
+    def rows(self) -> Sequence[Mapping[str, Any]]:
         """Return one row per incident, oldest first."""
         ...
 

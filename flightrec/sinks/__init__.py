@@ -1,0 +1,1 @@
+"""Live outputs of numbers while a run goes on, one per file."""

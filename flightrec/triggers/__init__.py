@@ -1,0 +1,1 @@
+"""Reasons to write an incident that no detector sees, one per file."""
