@@ -135,7 +135,7 @@ def step_fn_json(step_fn: Callable[..., Any] | None) -> dict[str, str] | None:
         return None
     module = getattr(step_fn, "__module__", None)
     name = getattr(step_fn, "__qualname__", None)
-    if not callable(step_fn) or not module or not name or "<" in name:
+    if not module or not name or "<" in name:
         raise UsageError(
             f"step_fn must be a function at the top level of a module, got {step_fn!r:.80}"
         )

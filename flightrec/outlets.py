@@ -57,4 +57,4 @@ def _resolved(text: str) -> Callable[[], Sink]:
     """Find the sink that `name` or `name:argument` means."""
     name, colon, argument = text.partition(":")
     made = Registry("sinks").load(name)
-    return (lambda: made(argument)) if colon else made  # type: ignore[no-any-return]
+    return (lambda: made(argument)) if colon else made

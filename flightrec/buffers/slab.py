@@ -12,7 +12,6 @@ import torch
 from flightrec.types import Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +28,7 @@ class _Block:
     """Watched tensors of one device: pending scalars there, the tensors until they are read."""
 
     sites: tuple[Site, ...]
-    tensors: Sequence[torch.Tensor]
+    tensors: list[torch.Tensor]
     scalars: torch.Tensor
     """(S,) L2 norms, or (S, 2) minima and maxima."""
 
@@ -70,9 +69,9 @@ class Slab:
         values = measurable(tensor.detach())
         if values is not None:
             pair = torch.stack(torch.aminmax(values)).unsqueeze(0)
-            self._pending.append(_Block((site,), (values,), pair))
+            self._pending.append(_Block((site,), [values], pair))
 
-    def put_norms(self, sites: tuple[Site, ...], tensors: Sequence[torch.Tensor]) -> None:
+    def put_norms(self, sites: tuple[Site, ...], tensors: list[torch.Tensor]) -> None:
         """Watch the L2 norm of tensors of one device and dtype with few kernels."""
         if not tensors:
             return
@@ -83,12 +82,12 @@ class Slab:
             return
         self._pending.append(_Block(sites, tensors, norms))
 
-    def _put_mixed(self, sites: tuple[Site, ...], tensors: Sequence[torch.Tensor]) -> None:
+    def _put_mixed(self, sites: tuple[Site, ...], tensors: list[torch.Tensor]) -> None:
         for site, tensor in zip(sites, tensors, strict=True):
             values = measurable(tensor)
             if values is not None:
                 norm = torch.linalg.vector_norm(values).reshape(1)
-                self._pending.append(_Block((site,), (values,), norm))
+                self._pending.append(_Block((site,), [values], norm))
 
     @property
     def pending(self) -> bool:
@@ -132,7 +131,7 @@ def _statistics(block: _Block) -> NDArray[np.float64]:
         stats_SK[values == 0, Stat.ABSMAX] = 0
         finite = np.isfinite(values)
     for row in np.flatnonzero(~finite):
-        tensor = measurable(block.tensors[row])
+        tensor = measurable(block.tensors[int(row)])
         if tensor is None:
             continue
         stats_SK[row, Stat.NAN] = float(torch.isnan(tensor).sum())

@@ -90,7 +90,7 @@ class BackwardProbe:
             return
         self._task = task
         self._listener.backward_begins(create_graph=torch.is_grad_enabled())
-        torch.autograd.Variable._execution_engine.queue_callback(self._end)  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
         self._task = None
