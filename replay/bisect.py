@@ -79,23 +79,26 @@ class Bisection:
         failing = self._scan(self.episode)
         healthy = [self._scan(control) for control in self.controls]
         symptom, healthy = self._symptom(failing, healthy)
+        if symptom is None and self.engine.step_fn is None:
+            found = outside(self.episode, self.controls, self.kind)
+            if found is not None:
+                return replace(found, forward_passes=self.runs)
         if symptom is None and self._has_backward():
             self.backward = True
             failing = self._scan(self.episode)
             symptom, healthy = self._symptom(failing, healthy)
         if symptom is None and healthy and self.kind not in VALUE_KINDS:
             symptom = Watch([each.look for each in healthy]).inner(failing.look)
-        if symptom is None:
-            found = outside(self.episode, self.kind)
-        else:
-            found = self._explain(failing, healthy, symptom)
+        found = None if symptom is None else self._explain(failing, healthy, symptom)
         return None if found is None else replace(found, forward_passes=self.runs)
 
     # -- running ----------------------------------------------------------------------------
 
-    def _run(self, observer: Observer | None, edit: Edit | None) -> Trace:
+    def _run(
+        self, observer: Observer | None, edit: Edit | None, episode: Episode | None = None
+    ) -> Trace:
         self.runs += 1
-        return self.engine.run(self.episode, observer, backward=self.backward, edit=edit)
+        return self.engine.run(episode or self.episode, observer, backward=self.backward, edit=edit)
 
     def _scan(self, episode: Episode) -> Scanned:
         scan = Scan(self.engine.models)
@@ -167,7 +170,13 @@ class Bisection:
             exact=symptom.where == "gradient",
             floor=_floor(failing.look, symptom),
         )
-        prover = Prover(judge, self._run, lambda o, e: not symptom.shows(look(self._run(o, e))))
+
+        def is_healthy(
+            observer: Observer | None, edit: Edit | None, episode: Episode | None = None
+        ) -> bool:
+            return not symptom.shows(look(self._run(observer, edit, episode)))
+
+        prover = Prover(judge, self._run, is_healthy)
         found: Culprit | None
         if symptom.where == "exception":
             found = raised(failing.trace, self.episode, self.engine, judge, prover)

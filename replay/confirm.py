@@ -218,6 +218,14 @@ def first_bad(tensors: Sequence[torch.Tensor], *, zeros: bool) -> tuple[int, ...
     return None
 
 
+def bad_rows(tensor: torch.Tensor) -> set[int]:
+    """Return the indices along the first dimension at which a tensor is not finite."""
+    if not tensor.dim():
+        return set()
+    finite = torch.isfinite(tensor).reshape(tensor.shape[0], -1).all(1)
+    return {int(row) for row in (~finite).nonzero()}
+
+
 def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Copy nested arguments, applying `change` to the tensors in them."""
     if isinstance(value, torch.Tensor):

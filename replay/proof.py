@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flightrec.tree import leaves
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from replay.choice import Candidate
     from replay.confirm import Kept
     from replay.engine import Edit, Observer, Trace
-    from replay.episode import Arguments, RecordedCall
+    from replay.episode import Arguments, Episode, RecordedBackward, RecordedCall
     from replay.norm import Judge
     from replay.oplog import Op
     from replay.raised import Raised
@@ -65,9 +65,12 @@ class Prover:
         self,
         judge: Judge,
         run: Callable[[Observer | None, Edit | None], Trace],
-        healthy: Callable[[Observer | None, Edit | None], bool],
+        healthy: Callable[..., bool],
     ) -> None:
-        """Take `run`, which re-executes the step, and `healthy`, which also judges it."""
+        """Take `run(observer, edit)`, which re-executes the step, and one that also judges it.
+
+        `healthy(observer, edit, episode)` may be given another episode.
+        """
         self._judge = judge
         self._log = judge.log
         self._run = run
@@ -177,9 +180,8 @@ class Prover:
 
     # -- tensors that were bad before -------------------------------------------------------
 
-    def batch(self) -> Proof:
-        """Experiment on arguments: make every bad value in them finite."""
-        proof = Proof(repeats=True)
+    def given(self, proof: Proof) -> None:
+        """Experiment on batch and arguments: make every bad value in them finite."""
         mend = self._mended
 
         def edit(
@@ -193,7 +195,18 @@ class Prover:
 
         proof.heals = self._healthy(None, edit)
         words = "heals the step" if proof.heals else "does not heal the step"
-        proof.add("healed", f"making the batch finite {words}", proof.heals)
+        what = "non-zero" if self._judge.zeros else "finite"
+        proof.add("healed", f"making what was handed over {what} {words}", proof.heals)
+
+    def gradients(self, episode: Episode) -> Proof:
+        """Experiment on the gradients that entered through outputs: make them finite."""
+        proof = Proof(repeats=True)
+        text = "the gradient that loss code outside every module gave to an output is bad"
+        proof.add("given", text, value=True)
+        mended = tuple(_with_finite_gradients(each, self._mended) for each in episode.backwards)
+        proof.heals = self._healthy(None, None, replace(episode, backwards=mended))
+        words = "heals the step" if proof.heals else "does not heal the step"
+        proof.add("healed", f"making it sound {words}", proof.heals)
         return proof
 
     def state(self, tensors: Callable[[], Sequence[torch.Tensor]], names: Sequence[str]) -> Proof:
@@ -214,3 +227,15 @@ class Prover:
             make_finite(tensor)
         elif any(flags.zero() for flags in flags_of([tensor])):
             make_uneven(1.0)(tensor)
+
+
+def _with_finite_gradients(
+    backward: RecordedBackward, mend: Callable[[torch.Tensor], None]
+) -> RecordedBackward:
+    def gradients() -> list[tuple[int, str, torch.Tensor]]:
+        mended = [(call, leaf, tensor.clone()) for call, leaf, tensor in backward.gradients()]
+        for _, _, tensor in mended:
+            mend(tensor)
+        return mended
+
+    return replace(backward, gradients=gradients)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from flightrec.tree import leaves
+from replay.confirm import bad_rows, first_bad
 from replay.culprit import Blame, Culprit, blame_operator
 from replay.episode import public_name
 from replay.frames import innermost, source_line
@@ -14,6 +16,8 @@ from replay.raised import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import torch
 
     from flightrec.types import Phase
     from replay.engine import Engine, Trace
@@ -85,29 +89,61 @@ def _rose_in(log: OpLog, engine: Engine, fault: Raised) -> Blame:
     )
 
 
-def outside(episode: Episode, kind: str) -> Culprit | None:
+def outside(episode: Episode, controls: Sequence[Episode], kind: str) -> Culprit | None:
     """Return what can be said of a failure in the user's code that was not re-executed.
 
     Without a `step_fn` neither the loss code nor an exception in it is run again.
     """
-    proof = Proof()
     fault = episode.exception
     if kind == "exception" and fault is not None:
-        frames = [
-            Frame(file=each["file"], line=each["line"], function=each["function"])
-            for each in fault.get("traceback", ())
-        ]
-        proof.add("exception", f"{fault['type']}: {fault['message']}", fault["type"])
-        place = innermost(frames)
-        return answer(kind, Blame(phase=_phase(frames), source=source_line(place)), proof, episode)
+        return _raised_outside(episode, fault)
     if kind not in ("nan", "inf") or episode.loss is None:
         return None
-    classes = sorted(word for _, word in classes_in(episode.loss) if word != "zero")
+    classes = {word for _, word in classes_in(episode.loss)} - {"zero"}
     if not classes:
         return None
+    proof = Proof()
     text = "all outputs of modules are finite and the loss is not; give step_fn to replay it"
-    proof.add("loss", text, " and ".join(classes))
-    return answer("nan" if "nan" in classes else "inf", Blame(phase="loss"), proof, episode)
+    proof.add("loss", text, " and ".join(sorted(classes)))
+    kind = "nan" if "nan" in classes else "inf"
+    bad = [each for each in new_in_batch(episode, controls) if each[1] != "zero"]
+    if not bad:
+        return answer(kind, Blame(phase="loss"), proof, episode)
+    tensor = _tensor_at(episode, bad[0][0])
+    proof.index = None if tensor is None else first_bad([tensor], zeros=False)
+    proof.add("input", f"batch{bad[0][0]} holds {bad[0][1]}, which no control's does", bad[0][1])
+    found = answer(kind, Blame(phase="data"), proof, episode)
+    rows = set() if tensor is None else bad_rows(tensor)
+    return replace(found, sample=rows.pop()) if len(rows) == 1 else found
+
+
+def _raised_outside(episode: Episode, fault: Mapping[str, Any]) -> Culprit:
+    """Say where an exception rose that was recorded but not re-executed."""
+    proof = Proof()
+    frames = [
+        Frame(file=each["file"], line=each["line"], function=each["function"])
+        for each in fault.get("traceback", ())
+    ]
+    proof.add("exception", f"{fault['type']}: {fault['message']}", fault["type"])
+    blame = Blame(phase=_phase(frames), source=source_line(innermost(frames)))
+    return answer("exception", blame, proof, episode)
+
+
+def new_in_batch(episode: Episode, controls: Sequence[Episode]) -> list[tuple[str, str]]:
+    """Return (path, class) of bad values in the batch that no control's batch has."""
+    if episode.batch is None:
+        return []
+    usual: set[tuple[str, str]] = set()
+    for control in controls:
+        if control.batch is not None:
+            usual |= classes_in(control.batch())
+    return sorted(each for each in classes_in(episode.batch()) - usual)
+
+
+def _tensor_at(episode: Episode, path: str) -> torch.Tensor | None:
+    """Return the tensor of the batch with this path."""
+    batch = None if episode.batch is None else episode.batch()
+    return next((tensor for each, tensor in leaves(batch) if each == path), None)
 
 
 def _phase(frames: Sequence[Frame]) -> Phase:

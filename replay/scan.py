@@ -183,7 +183,7 @@ class Scan:
         forward = self.nodes.operator(node)
         if self._is_forward_again(top):
             inside = top is not None and top.task == torch._C._current_graph_task_id()
-            op.visit = top.visit if inside else self._visit_of(forward)
+            op.visit = top.visit if top is not None and inside else self._visit_of(forward)
             op.place = nearest(sys._getframe())
             return
         op.node = node.name()

@@ -89,12 +89,17 @@ class Watch:
         self._sizes = {each: median(found) for each, found in sizes.items()}
 
     def find(self, look: Look, kind: str) -> Symptom | None:
-        """Return the first symptom of the incident's kind, else the first of any kind."""
+        """Return the first symptom that fits an incident of this kind.
+
+        A zeroed incident can turn out to hide a NaN, a NaN never to be a zero.
+        """
         if look.exception is not None:
             return Symptom(kind="exception", where="exception")
         searches = [self.nonfinite, self.zeroed]
         if kind == "zeroed":
             searches.reverse()
+        elif kind in ("nan", "inf"):
+            searches.pop()
         for search in searches:
             found = search(look)
             if found is not None:

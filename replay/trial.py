@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from flightrec.tree import leaves
 from replay.confirm import first_bad
 from replay.culprit import Blame, blame_operator, owner_of
-from replay.look import classes_in
 from replay.proof import Proof
-from replay.raising import answer
+from replay.raising import answer, new_in_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +52,7 @@ class Trial:
             (tried if proof.produces else passed_on).append((candidate, proof))
             if proof.confirmed and proof.produces:
                 break
-        tried += passed_on
+        tried = tried or passed_on
         if not tried:
             return None
         chosen = next((each for each in tried if each[1].confirmed), tried[0])
@@ -62,9 +61,7 @@ class Trial:
 
     def _prove(self, candidate: Candidate, candidates: Sequence[Candidate]) -> Proof:
         if candidate.reason == "gradient":
-            proof = Proof()
-            proof.add("given", "a gradient that entered through an output was bad already")
-            return proof
+            return self.prover.gradients(self.episode)
         if candidate.reason != "leaf":
             return self.prover.operator(candidate)
         if candidate.leaf is None or candidate.leaf.role == "input":
@@ -72,15 +69,15 @@ class Trial:
         return self._prove_state([each for each in candidates if each.reason == "leaf"])
 
     def _prove_data(self, candidate: Candidate) -> Proof:
-        proof = self.prover.batch()
+        proof = Proof(repeats=True)
         leaf = candidate.leaf
-        if leaf is None:
-            return proof
-        classes = " and ".join(sorted(candidate.classes))
-        proof.add("input", f"{leaf.names[0]} holds {classes} before the step begins", classes)
-        tensor = self._input(leaf)
-        if tensor is not None:
-            proof.index = first_bad([tensor], zeros=self.judge.zeros)
+        if leaf is not None:
+            classes = " and ".join(sorted(candidate.classes))
+            proof.add("input", f"{leaf.names[0]} holds {classes} as it is handed over", classes)
+            tensor = self._input(leaf)
+            if tensor is not None:
+                proof.index = first_bad([tensor], zeros=self.judge.zeros)
+        self.prover.given(proof)
         return proof
 
     def _input(self, leaf: Leaf) -> torch.Tensor | None:
@@ -130,7 +127,8 @@ class Trial:
             op = self.judge.log.ops[candidate.op]
             return blame_operator(self.judge.log, op, state=self.symptom.where == "buffer")
         if candidate.leaf is None or candidate.leaf.role == "input":
-            return Blame(phase="data" if self._batch_is_bad() else "loss")
+            spoiled = self.episode.batch is None or new_in_batch(self.episode, self.controls)
+            return Blame(phase="data" if spoiled else "loss")
         found = [each for each in candidates if each.reason == "leaf"]
         parameters = sum(1 for model in self.engine.models.values() for _ in model.parameters())
         owner = owner_of(found, parameters=parameters)
@@ -138,13 +136,3 @@ class Trial:
             return Blame(phase="parameter")
         module, _ = self._owner(owner.names[0])
         return Blame(phase="parameter", module=owner.module, module_type=type(module).__name__)
-
-    def _batch_is_bad(self) -> bool:
-        """Was the batch bad, or what code outside every module made of it?"""
-        if self.episode.batch is None:
-            return True
-        usual: set[tuple[str, str]] = set()
-        for control in self.controls:
-            if control.batch is not None:
-                usual |= classes_in(control.batch())
-        return not classes_in(self.episode.batch()) <= usual
