@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from flightrec.incident.output import Output
+
 
 @contextmanager
 def damage_reported() -> Iterator[None]:
@@ -48,9 +50,9 @@ def damage_reported() -> Iterator[None]:
         raise CorruptIncidentError(f"HDF5 says: {text[:300]}") from problem
 
 
-def create_file(path: Path) -> Any:
-    """Return a new `h5py.File` over the existing empty file `path`, which keeps its mode."""
-    return h5py.File(path, "w", libver=LIBVER, locking=False)
+def create_file(output: Output) -> Any:
+    """Return a new `h5py.File` over `output`; `output.check` says whether writing failed."""
+    return h5py.File(output, "w", libver=LIBVER)
 
 
 def open_file(path: Path) -> Any:

@@ -28,7 +28,11 @@ def _closed(**properties: Schema) -> Schema:
 
 
 def _tagged(tag: str, **properties: Schema) -> Schema:
-    return _closed(**{"$": {"const": tag}}, **properties)
+    return {
+        "type": "object",
+        "properties": {"$": {"const": tag}, **properties},
+        "required": ["$", *properties],
+    }
 
 
 def _list(items: Schema) -> Schema:
@@ -61,7 +65,10 @@ DTYPE: Final[Schema] = {"enum": sorted(DTYPES)}
 SIZES: Final[Schema] = {"type": "array", "items": COUNT, "maxItems": MAX_DIMENSIONS}
 
 DEFINITIONS: Final[dict[str, Schema]] = {
-    "nonfinite": _tagged("float", v={"enum": ["nan", "inf", "-inf"]}),
+    "nonfinite": {
+        **_tagged("float", v={"enum": ["nan", "inf", "-inf"]}),
+        "additionalProperties": False,
+    },
     "number": {
         "anyOf": [
             {"type": "number", "minimum": -sys.float_info.max, "maximum": sys.float_info.max},

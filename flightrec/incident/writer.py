@@ -16,6 +16,7 @@ from flightrec.errors import CorruptIncidentError, StoreError
 from flightrec.incident import codec, datasets, keys, layout
 from flightrec.incident.manifest import check, from_json, tensor_entry, to_json
 from flightrec.incident.migrate import FORMAT
+from flightrec.incident.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,17 +47,21 @@ def write(capture: Capture, folder: Path, *, key: bytes | None, threads: int | N
     final = folder / layout.file_name(capture.id)
     temporary = folder / layout.temporary_name(capture.id)
     with _refusals_reported(final):
-        _claim(temporary, final, capture)
-        try:
-            workers = threads or _threads()
-            with ThreadPoolExecutor(workers, "flightrec-codec") as pool:
-                _Writing(capture, pool, 4 * workers).to_file(temporary, key)
-            _sync(temporary)
-            temporary.rename(final)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync(folder)
+        _check_room(final, capture)
+        with Output(temporary) as output:
+            try:
+                workers = threads or _threads()
+                with ThreadPoolExecutor(workers, "flightrec-codec") as pool:
+                    _Writing(capture, output, pool, 4 * workers).to_file(key)
+                output.check()
+                output.sync()
+                output.close()
+                temporary.rename(final)
+            except BaseException:
+                output.close()
+                temporary.unlink(missing_ok=True)
+                raise
+        _sync_names(folder)
     return final
 
 
@@ -91,8 +96,8 @@ def _threads() -> int:
     return min(4, os.cpu_count() or 1)
 
 
-def _claim(temporary: Path, final: Path, capture: Capture) -> None:
-    """Make the temporary file, for this user only, if there is room and the name is free."""
+def _check_room(final: Path, capture: Capture) -> None:
+    """Raise `StoreError` unless the name is free and the disk has room for the raw bytes."""
     if final.exists():
         raise StoreError(f"{final} is there already; incidents are never overwritten")
     needed = sum(len(storage.data) for storage in capture.storages) + capture.stats_TSK.nbytes
@@ -101,14 +106,13 @@ def _claim(temporary: Path, final: Path, capture: Capture) -> None:
         raise StoreError(
             f"cannot write {final}: {needed + RESERVE_BYTES} bytes are needed, {free} are free"
         )
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def _sync(path: Path) -> None:
-    """Have the system write a file, or a folder's list of names, to the disk."""
-    if path.is_dir() and os.name == "nt":
+def _sync_names(folder: Path) -> None:
+    """Have the system write a folder's list of names to the disk."""
+    if os.name == "nt":
         return  # Windows cannot open a folder, and writes its names by itself
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -118,16 +122,19 @@ def _sync(path: Path) -> None:
 class _Writing:
     """One file being written: a pool encodes chunks, this thread alone talks to HDF5."""
 
-    def __init__(self, capture: Capture, pool: ThreadPoolExecutor, window: int) -> None:
+    def __init__(
+        self, capture: Capture, output: Output, pool: ThreadPoolExecutor, window: int
+    ) -> None:
         """Keep at most `window` chunks, and as many hashes, in the pool."""
         self._capture = capture
+        self._output = output
         self._pool = pool
         self._window = window
         self._pending: deque[tuple[Block, Chunk, Future[bytes]]] = deque()
 
-    def to_file(self, path: Path, key: bytes | None) -> None:
+    def to_file(self, key: bytes | None) -> None:
         """Fill the file and close it; COMPLETE is the last thing that is set."""
-        with datasets.create_file(path) as file:
+        with datasets.create_file(self._output) as file:
             entries = self._storages(file)
             self._empty_tensors(file)
             stats_hash = self._stats(file)
@@ -242,6 +249,7 @@ class _Writing:
         while len(self._pending) > most:
             block, chunk, frame = self._pending.popleft()
             block.write(chunk, frame.result())
+            self._output.check()
 
 
 def _whole_tensors(
