@@ -17,7 +17,7 @@ from flightrec.errors import StoreError, UsageError
 from flightrec.incident.layout import DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -48,47 +48,97 @@ CODES = {
 """torch's name of an element type -> that of safetensors."""
 
 WEIGHTS = frozenset({"param", "buffer"})
-"""Roles that go into weights.safetensors; all others go into tensors.safetensors."""
+"""Roles that go into weights.safetensors, unless they belong to a step."""
 
 MANIFEST_FILE = "incident.json"
 
 
 def export_incident(incident: Incident, folder: Path) -> list[Path]:
-    """Write `weights.safetensors`, `tensors.safetensors` and `incident.json` into `folder`.
+    """Write an incident into `folder`, and return the files in the order of this list.
 
-    The JSON is the manifest, with `exported` (tensor index, file, key) and `not_exported`
-    (tensor index, why). Keys are the names in the manifest, with `#index` where several tensors
-    have the same. Files without tensors are not written.
+    - `weights.safetensors`: parameters and buffers under their names
+    - `step.safetensors`: the failing step's batch, arguments, random state, outputs, gradients,
+      as `<role>/<name>`
+    - `earlier.safetensors`: the same of the healthy steps before it, as `<step>/<role>/<name>`
+    - `incident.json`: the manifest, with `exported` (tensor index, file, key) and
+      `not_exported` (tensor index, why)
+
+    Keys are the names in the manifest, with `#index` where several tensors have the same. Files
+    without tensors are not written.
 
     Raises `UsageError` where an export lies in `folder` already, `StoreError` where the machine
     refuses, and `CorruptIncidentError`.
     """
     if (folder / MANIFEST_FILE).exists():
         raise UsageError(f"{folder} holds an exported incident already; choose another folder")
-    files: dict[str, list[int]] = {"weights.safetensors": [], "tensors.safetensors": []}
+    names, left_out = _sorted_out(incident)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written, exported = [], []
+        for file_name, by_index in names.items():
+            if by_index:
+                keys = _keys(by_index)
+                _write(incident, keys, folder / file_name)
+                written.append(folder / file_name)
+                exported += [
+                    {"tensor": i, "file": file_name, "key": key} for key, i in keys.items()
+                ]
+        document = incident.manifest | {"exported": exported, "not_exported": left_out}
+        with _private(folder / MANIFEST_FILE) as file:
+            file.write(json.dumps(document, indent=1).encode("ascii"))
+    except OSError as fault:
+        if isinstance(fault, StoreError):
+            raise
+        raise StoreError(f"cannot write to {folder}: {fault.strerror or fault}") from fault
+    return [*written, folder / MANIFEST_FILE]
+
+
+def _sorted_out(
+    incident: Incident,
+) -> tuple[dict[str, dict[int, str]], list[dict[str, Any]]]:
+    """Return the tensors of each file, index -> name, and what cannot be exported."""
+    manifest = incident.manifest
+    earlier = {
+        index: control["step"] for control in manifest["controls"] for index in _indices(control)
+    }
+    of_step = _indices(manifest["segment"])
+    names: dict[str, dict[int, str]] = {
+        "weights.safetensors": {},
+        "step.safetensors": {},
+        "earlier.safetensors": {},
+    }
     left_out = []
     for index, ref in enumerate(incident.tensors):
         why = _not_exportable(ref)
         if why:
             left_out.append({"tensor": index, "why": why})
+        elif index in earlier and index not in of_step:
+            names["earlier.safetensors"][index] = f"{earlier[index]}/{ref.role}/{ref.name}"
+        elif ref.role in WEIGHTS and index not in of_step:
+            names["weights.safetensors"][index] = ref.name
         else:
-            kind = "weights" if ref.role in WEIGHTS else "tensors"
-            files[f"{kind}.safetensors"].append(index)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        written, exported = [], []
-        for name, indices in files.items():
-            if indices:
-                keys = _keys(incident.tensors, indices)
-                _write(incident, keys, folder / name)
-                written.append(folder / name)
-                exported += [{"tensor": i, "file": name, "key": key} for key, i in keys.items()]
-        document = incident.manifest | {"exported": exported, "not_exported": left_out}
-        with _private(folder / MANIFEST_FILE) as file:
-            file.write(json.dumps(document, indent=1).encode("ascii"))
-    except OSError as fault:
-        raise StoreError(f"cannot write to {folder}: {fault.strerror or fault}") from fault
-    return [*written, folder / MANIFEST_FILE]
+            names["step.safetensors"][index] = f"{ref.role}/{ref.name}"
+    return names, left_out
+
+
+def _indices(segment: Mapping[str, Any]) -> set[int]:
+    """Return every tensor that a segment names, in whichever way."""
+    found: set[int] = set()
+    waiting: list[Any] = [segment]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, dict):
+            waiting.extend(node.values())
+            if node.get("$") == "tensor":
+                found.add(node["i"])
+            elif type(node.get("tensor")) is int:
+                found.add(node["tensor"])
+            buffers = node.get("buffers")
+            if isinstance(buffers, dict):
+                found.update(index for index in buffers.values() if type(index) is int)
+    return found
 
 
 def _not_exportable(ref: TensorRef) -> str | None:
@@ -99,12 +149,11 @@ def _not_exportable(ref: TensorRef) -> str | None:
     return None
 
 
-def _keys(tensors: Sequence[TensorRef], indices: Sequence[int]) -> dict[str, int]:
-    """Return a name per tensor, unique and never the one that safetensors keeps for itself."""
-    count = Counter(tensors[index].name for index in indices)
+def _keys(names: Mapping[int, str]) -> dict[str, int]:
+    """Return a key per tensor, unique and never the one that safetensors keeps for itself."""
+    count = Counter(names.values())
     keys: dict[str, int] = {}
-    for index in indices:
-        name = tensors[index].name
+    for index, name in names.items():
         taken = count[name] > 1 or name in {"", "__metadata__"} or name in keys
         keys[f"{name}#{index}" if taken else name] = index
     return keys

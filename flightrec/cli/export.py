@@ -23,8 +23,9 @@ from flightrec.cli._output import plain, print_json, size, working
 def command(chosen: Chosen, folder: Path) -> None:
     """Write an incident as safetensors and JSON.
 
-    weights.safetensors has parameters and buffers, tensors.safetensors the batch and every
-    other tensor, incident.json everything else.
+    weights.safetensors has parameters and buffers, step.safetensors the batch and whatever
+    else belongs to the failing step, earlier.safetensors the same of healthy steps before it,
+    incident.json everything else.
 
     \b
     Example:

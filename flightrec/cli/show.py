@@ -156,8 +156,8 @@ def _holds(manifest: Mapping[str, Any]) -> str:
 
 def _finding(finding: Mapping[str, Any]) -> str:
     where = "" if finding["site"] is None else f" at {_where(finding['site'])}"
-    text = f": {finding['text']}" if finding["text"] else ""
-    return f"step {finding['step']}: {finding['kind']}{where} ({finding['detector']}){text}"
+    what = finding["text"] or f"{finding['kind']}{where}"
+    return f"step {finding['step']}: {what} ({finding['detector']})"
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

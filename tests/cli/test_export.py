@@ -7,7 +7,7 @@ def test_files_are_written_and_listed(run, store, incidents, tmp_path):
     found = run("export", incidents[0].id, "--to", tmp_path / "out", "--json").json
     assert [path["path"].rpartition("/")[2] for path in found] == [
         "weights.safetensors",
-        "tensors.safetensors",
+        "step.safetensors",
         "incident.json",
     ]
     manifest = json.loads((tmp_path / "out" / "incident.json").read_text())

@@ -19,7 +19,7 @@ def test_everything_that_matters_is_shown(run, store, incidents):
         "2026-03-01 12:00:00 UTC",
         "2 tensors",
         "night (pid 4): train.py",
-        "findings\n  step 7: nan at encoder.0, output (nonfinite)",
+        "findings\n  step 7: output of encoder.0 has 3 NaN (nonfinite)",
         "weights: weights='none'; replay needs --model",
         "torch 2.13.0, python 3.11.7, cpu AVX2",
         "bisect: reproduced: nan made in encoder.0, aten.sqrt.default",
