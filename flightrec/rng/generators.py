@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flightrec.errors import CodeMissingError
+from flightrec.errors import CodeMissingError, CorruptIncidentError, FlightrecError
 from flightrec.rng.sources import (
     KINDS,
     NUMPY,
     STATE_BYTES,
     devices,
+    fits,
     kind_of,
     set_numpy,
     spots,
@@ -124,20 +125,24 @@ class Generators:
     @staticmethod
     def decode(node: Any, tensors: Callable[[int], torch.Tensor]) -> RngState:
         """Read what `encode` wrote; raises `CorruptIncidentError` where a part is malformed."""
-        decoder = Decoder(tensors, _Nobody())
-        return RngState(
-            python_state(decoder, node["python"]),
-            decoder.decode(node["numpy"]),
-            decoder.tensor(node["torch"]).cpu(),
-            tuple((name, decoder.tensor(words).cpu()) for name, words in node["devices"]),
-            tuple(
-                (tuple(entry["names"]), entry["kind"], _object_state(decoder, entry))
-                for entry in node["objects"]
-            ),
-        )
+        try:
+            return _read(Decoder(tensors, _Nobody()), node)
+        except (LookupError, TypeError, ValueError, AttributeError) as fault:
+            if isinstance(fault, FlightrecError):
+                raise
+            raise CorruptIncidentError(f"bad random state: {fault!r}") from fault
 
     def restore(self, state: RngState) -> None:
-        """Set every generator of the state that is also here; see `unmatched` for the others."""
+        """Set every generator of the state that is also here; see `unmatched` for the others.
+
+        Raises `CorruptIncidentError` where a generator refuses its state.
+        """
+        try:
+            self._restore(state)
+        except (RuntimeError, LookupError, TypeError, ValueError) as fault:
+            raise CorruptIncidentError(f"a generator refused its state: {fault}") from fault
+
+    def _restore(self, state: RngState) -> None:
         random.setstate(state.python)
         set_numpy(state.numpy)
         torch.default_generator.set_state(state.cpu)
@@ -148,16 +153,16 @@ class Generators:
         here = {spot.name: spot.value() for spot in self._spots}
         for names, kind, words in state.objects:
             value = next((here[name] for name in names if name in here), None)
-            if kind_of(value) == kind:
+            if fits(kind, value, words):
                 KINDS[kind][2](value, words)
 
     def unmatched(self, state: RngState) -> tuple[str, ...]:
         """Return the devices and generator objects of a state that do not exist here."""
         here = {name for name, _, _ in devices(all_devices=bool(state.devices))}
-        spots = {spot.name: kind_of(spot.value()) for spot in self._spots}
+        spots = {spot.name: spot.value() for spot in self._spots}
         gone = [name for name, _ in state.devices if name not in here]
-        for names, kind, _ in state.objects:
-            if not any(spots.get(name) == kind for name in names):
+        for names, kind, words in state.objects:
+            if not any(fits(kind, spots.get(name), words) for name in names):
                 gone.append(names[0])
         return tuple(gone)
 
@@ -170,6 +175,19 @@ class _Nobody:
 
     def resolve_function(self, module: str, qualname: str) -> NoReturn:
         raise CodeMissingError(f"a random state names a function: {module}:{qualname}")
+
+
+def _read(decoder: Decoder, node: Any) -> RngState:
+    return RngState(
+        python_state(decoder, node["python"]),
+        decoder.decode(node["numpy"]),
+        decoder.tensor(node["torch"]).cpu(),
+        tuple((name, decoder.tensor(words).cpu()) for name, words in node["devices"]),
+        tuple(
+            (tuple(entry["names"]), entry["kind"], _object_state(decoder, entry))
+            for entry in node["objects"]
+        ),
+    )
 
 
 def _object_node(encoder: Encoder, kind: str, state: Any, name: str) -> Any:

@@ -102,8 +102,19 @@ _MPS = torch.backends.mps.is_available()
 
 
 def _set_bits(generator: Any, state: Any) -> None:
-    if type(generator.bit_generator).__name__ == state["bit_generator"]:
-        generator.bit_generator.state = state
+    generator.bit_generator.state = state
+
+
+def fits(kind: str, value: Any, state: Any) -> bool:
+    """Is a generator of this kind, and of the sort that can take this state?"""
+    if kind_of(value) != kind:
+        return False
+    if kind == "torch":
+        return bool(value.get_state().numel() == state.numel())
+    if kind == "random":
+        return True
+    bits = value.bit_generator if kind == "numpy" else value._bit_generator
+    return bool(type(bits).__name__ == state["bit_generator"])
 
 
 KINDS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any, Any], None]]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import torch
+
 from flightrec.errors import CorruptIncidentError, FlightrecError
 from flightrec.tree import arrays, code, containers, generators, objects, scalars, tensors
 from flightrec.tree.holes import Hole
@@ -12,8 +14,6 @@ from flightrec.tree.nodes import Placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import torch
 
     from flightrec.tree.nodes import Node, Tagged
 
@@ -80,9 +80,9 @@ class Decoder:
             value = self._read(node)
             if self._depth == 1:
                 value = self._patched(value)
-        except FlightrecError:
+        except (FlightrecError, torch.OutOfMemoryError):
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as fault:
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as fault:
             kind = node.get("$") if isinstance(node, dict) else "list"
             raise CorruptIncidentError(f"bad node {str(kind)[:40]!r}: {fault!r}") from fault
         finally:
@@ -116,7 +116,11 @@ class Decoder:
         """
         if number in self._made:
             return self._made[number]
-        return Hole(lambda: self._made.get(number, _LEFT_OUT))
+        return Hole(lambda: self._finally(number))
+
+    def _finally(self, number: int) -> Any:
+        value = self._made.get(number, _LEFT_OUT)
+        return value.fill() if type(value) is Hole else value
 
     def patch(self, hole: Hole, put: Callable[[Any], object]) -> None:
         """Call `put` with the value of a hole, when everything else has been made."""

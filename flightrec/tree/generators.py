@@ -84,8 +84,12 @@ def write_random(encoder: Encoder, value: random.Random, name: str) -> Node:
 def _read_torch(decoder: Decoder, node: Tagged) -> Any:
     if node["default"] is True:
         return torch.default_generator
-    made = torch.Generator(device=node["device"])
-    made.set_state(decoder.tensor(node["state"]).cpu())
+    words = decoder.tensor(node["state"]).cpu()
+    try:
+        made = torch.Generator(device=node["device"])
+    except RuntimeError:  # no such device here: one to draw from, but other numbers
+        return torch.Generator()
+    made.set_state(words)
     return made
 
 

@@ -29,7 +29,8 @@ def test_scalars(new_travel, dtype, data):
     value = data.draw(npst.arrays(dtype=dtype, shape=(1,)))[0]
     back = new_travel()(value)
     assert type(back) is type(value)
-    assert back.dtype == value.dtype and back.tobytes() == value.tobytes()
+    assert back.dtype == value.dtype
+    assert back.tobytes() == value.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ def test_a_hole_is_filled_once():
     made = []
     hole = Hole(lambda: made.append(1) or [1])
     outer = filled([hole, 2], tuple)
-    assert isinstance(outer, Hole) and made == []
+    assert isinstance(outer, Hole)
+    assert made == []
     assert outer.fill() == ([1], 2)
     assert outer.fill() is outer.fill()
     assert made == [1]

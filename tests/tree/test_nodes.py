@@ -88,7 +88,7 @@ def test_a_placeholder_can_be_held():
     assert repr(held) == "<not captured: what (why)>"
     assert copy.copy(held) is held
     assert copy.deepcopy([held])[0] is held
-    assert held == held and held != Placeholder("what", "why")
-    assert held in {held}
+    assert held != Placeholder("what", "why")
+    assert {held: 1}[held] == 1
     assert repr(pickle.loads(pickle.dumps(held))) == repr(held)
     assert not hasattr(held, "__len_hint__")

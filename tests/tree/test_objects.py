@@ -106,7 +106,8 @@ def test_dataclasses(travel):
     value = [Plain(1, [2]), Frozen(torch.ones(1), 4), Checked(3)]
     back = travel(value)
     assert back[0] == Plain(1, [2])
-    assert back[1].y == 4 and back[1].x.item() == 1
+    assert back[1].y == 4
+    assert back[1].x.item() == 1
     assert back[2] == Checked(3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         back[1].y = 5
@@ -148,7 +149,8 @@ def test_cycles_through_attributes(travel):
     value.y.append(value)
     value.x = (value,)
     back = travel(value)
-    assert back.y[0] is back and back.x[0] is back
+    assert back.y[0] is back
+    assert back.x[0] is back
 
 
 def test_hostile_objects_are_read_and_made_in_silence(travel):
@@ -183,12 +185,10 @@ def test_what_cannot_be_made_again(travel, tmp_path):
             "a weak reference": weakref.ref(Plain),
             "a loader or a dataset": Data(),
             "an exception": ValueError("x"),
-            "local keeps its state where Python cannot see it": None,
-            "an optimizer or a schedule": torch.optim.SGD([torch.zeros(1)]),
+            "an optimizer or a schedule": object.__new__(torch.optim.SGD),
             "dict_keyiterator keeps its state where Python cannot see it": iter({}),
             "a view of memory": memoryview(b""),
         }
-        del values["local keeps its state where Python cannot see it"]
         Deleted.__del__ = lambda self: None
         back = travel(values)
     assert travel.why == list(values)
@@ -200,11 +200,10 @@ def test_what_cannot_be_made_again(travel, tmp_path):
 
 
 def test_classes_with_state_in_c():
-    assert why_opaque(Stream) == "an open file" or "Python cannot see" in why_opaque(Stream)
-    assert why_opaque(Local) is not None
+    assert "Python cannot see" in why_opaque(Stream)
+    assert why_opaque(Local) == "a lock"
     assert why_opaque(Plain) is None
     assert why_opaque(Singleton) is None
-    assert why_opaque(type(torch.classes)) is not None or True
 
 
 def test_own_new_is_not_called(travel):
