@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
+    from numpy.typing import NDArray
 
     from flightrec.tape import Tape
 
@@ -54,7 +56,13 @@ class Meter:
         """Add seconds to a part of the step."""
         self._times[part] = self._times.get(part, 0.0) + seconds
 
-    def record(self, seconds: float = 0.0) -> StepRecord:
+    def finished(self, record: StepRecord, seconds: float) -> StepRecord:
+        """Return the last record of a step with what is known only at its end."""
+        return replace(
+            record, updated=self.updated, lr=self.lr, seconds=seconds, times=dict(self._times)
+        )
+
+    def record(self) -> StepRecord:
         """Return the numbers of the running step so far."""
         entry = self._tape.entry
         assert entry is not None
@@ -65,15 +73,19 @@ class Meter:
         return StepRecord(
             step=entry.step,
             loss=value,
-            grad_norm=_gradient_norm(sites, stats_SK, self._tape.backwards - 1),
+            grad_norm=_gradient_norm(stats_SK[self._tape.gradient_rows]),
             lr=self.lr,
             updated=self.updated,
-            seconds=seconds,
             times=dict(self._times),
             scalars=dict(self.scalars),
             sites=sites,
             stats_SK=stats_SK,
         )
+
+
+def finite(stats_SK: NDArray[np.float64]) -> bool:
+    """Do these rows count no NaN and no Inf?"""
+    return not (stats_SK[:, Stat.NAN : Stat.INF + 1] > 0).any()
 
 
 def _loss_value(loss: torch.Tensor | None) -> float | None:
@@ -92,13 +104,8 @@ def _loss_row(value: float) -> Any:
     return row_K
 
 
-def _gradient_norm(sites: tuple[Site, ...], stats_SK: Any, backward: int) -> float | None:
-    """Return the L2 norm over all gradients of one backward of the step, None without one."""
-    if backward < 0:
+def _gradient_norm(stats_SK: NDArray[np.float64]) -> float | None:
+    """Return the L2 norm over the gradients in some rows, None where there are none."""
+    if not len(stats_SK):
         return None
-    rows = [
-        row for row, site in enumerate(sites) if site.kind == "param_grad" and site.call == backward
-    ]
-    if not rows:
-        return None
-    return float(np.sqrt(np.square(stats_SK[rows, Stat.L2]).sum()))
+    return float(np.sqrt(np.square(stats_SK[:, Stat.L2]).sum()))

@@ -15,7 +15,7 @@ from flightrec.buffers.ring import Ring
 from flightrec.dossier import Dossier, What
 from flightrec.incident.layout import new_id
 from flightrec.judge import Facts, Judge, fingerprint
-from flightrec.meter import Meter
+from flightrec.meter import Meter, finite
 from flightrec.outlets import Outlets
 from flightrec.probes.backward import BackwardProbe
 from flightrec.probes.forward import ForwardProbe, Members
@@ -137,7 +137,8 @@ class Session:
         self._manual: tuple[str, str] | None = None
         self._pending = False
         self._gradients: list[tuple[str, torch.Tensor]] | None = None
-        self._gradient_versions: dict[str, int] = {}
+        self._looked: object = None
+        self._looked_rows = 0
         self._suspicious = False
         self._updated_inside = False
         self._learning = False
@@ -190,6 +191,7 @@ class Session:
         self._suspicious = False
         self._updated_inside = False
         self._learning = False
+        self._looked, self._looked_rows = None, 0
         self._gradients = None
         self.made = []
         self.meter.reset()
@@ -210,14 +212,14 @@ class Session:
             return
         if self.meter.updated:
             self.parameters.measure_share(self.tape.slab)
-        self._look(update=self.meter.updated)
+        record = self._look(update=self.meter.updated)
         seconds = self.tape.end_step()
         asked = self._manual is not None and not self.tape.segment.updated
         if self._pending or asked or isinstance(error, Exception):
             self._draft(error)
         if error is not None:
             self._reset_probes()
-        record = self.meter.record(seconds)
+        record = self.meter.finished(record, seconds)
         entry.record = record
         entry.bad = self.judge.end_step(record) or error is not None
         self.tape.entry = None
@@ -299,7 +301,6 @@ class Session:
             self._gradients = [(n, g.detach().clone()) for n, g in self.parameters.gradients()]
         else:
             self._gradients = None
-            self._gradient_versions = {n: g._version for n, g in self.parameters.gradients()}
         if self._pending and self.updates.inside:
             self._draft(None)
 
@@ -352,10 +353,16 @@ class Session:
 
     # Judging.
 
-    def _look(self, *, update: bool) -> None:
-        """Read the slab and ask the detectors."""
+    def _look(self, *, update: bool) -> StepRecord:
+        """Read the slab and ask the detectors, where there is anything new to ask about."""
         self.tape.slab.read()
         record = self.meter.record()
+        new = slice(self._looked_rows, None)
+        self._looked_rows = len(record.sites)
+        fresh = (self.tape.backwards, len(self.tape.segment.calls), record.loss)
+        if fresh == self._looked and not self._suspicious and finite(record.stats_SK[new]):
+            return record
+        self._looked = fresh
         facts = Facts(
             {
                 "update": lambda: update,
@@ -367,6 +374,7 @@ class Session:
         if self.judge.look(self.ring.history, record, facts):
             self._pending = True
         self._suspicious = self._pending or self.judge.nonfinite(record)
+        return record
 
     def _learns_from_zero(self) -> bool:
         """Ask the parameters; after the update they no longer show it, so a yes is kept."""
@@ -441,13 +449,12 @@ class Session:
             return [], None
         if self._gradients is not None:
             return self._gradients, None
-        now = list(self.parameters.gradients())
-        if {name: gradient._version for name, gradient in now} != self._gradient_versions:
+        if self.parameters.versions() != self.tape.gradient_versions:
             return [], (
                 "gradients were changed between the backward and the capture "
                 "(clipped, unscaled or cleared)"
             )
-        return now, None
+        return list(self.parameters.gradients()), None
 
 
 def _where(site: Site | None, error: BaseException | None) -> str:

@@ -74,6 +74,10 @@ class Tape:
         self.dropped: Counter[str] = Counter()
         self.not_captured: dict[str, str] = {}
         self.backwards = 0
+        self.gradient_versions: list[int] = []
+        self.gradient_rows = slice(0, 0)
+        """Rows of the slab that the last backward filled."""
+
         self.loss: torch.Tensor | None = None
         self._nth: Counter[tuple[str, str]] = Counter()
         self._call: CallRecord | None = None
@@ -95,6 +99,7 @@ class Tape:
         self._nth.clear()
         self._call = None
         self.backwards = 0
+        self.gradient_rows = slice(0, 0)
         self._started = time.perf_counter()
         self.loss = None
         if self.segment.updated or not self.segment.backwards or not self._gradients_left():
@@ -205,7 +210,9 @@ class Tape:
 
     def end_backward(self) -> None:
         """Look at every gradient."""
-        self._parameters.measure_gradients(self.slab, self.backwards)
+        first = self.slab.count
+        self.gradient_versions = self._parameters.measure_gradients(self.slab, self.backwards)
+        self.gradient_rows = slice(first, self.slab.count)
         self.backwards += 1
 
     def updated(self) -> None:

@@ -12,7 +12,6 @@ import torch
 from flightrec.types import Stat
 
 if TYPE_CHECKING:
-
     from numpy.typing import NDArray
 
     from flightrec.types import Site
@@ -31,6 +30,9 @@ class _Block:
     tensors: list[torch.Tensor]
     scalars: torch.Tensor
     """(S,) L2 norms, or (S, 2) minima and maxima."""
+
+    numels: NDArray[np.float64] | None = None
+    """(S,) elements of each tensor, where the caller knows them already."""
 
 
 def measurable(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -71,7 +73,12 @@ class Slab:
             pair = torch.stack(torch.aminmax(values)).unsqueeze(0)
             self._pending.append(_Block((site,), [values], pair))
 
-    def put_norms(self, sites: tuple[Site, ...], tensors: list[torch.Tensor]) -> None:
+    def put_norms(
+        self,
+        sites: tuple[Site, ...],
+        tensors: list[torch.Tensor],
+        numels: NDArray[np.float64] | None = None,
+    ) -> None:
         """Watch the L2 norm of tensors of one device and dtype with few kernels."""
         if not tensors:
             return
@@ -80,7 +87,7 @@ class Slab:
         except (RuntimeError, TypeError):  # sparse, fp8, complex or mixed: one by one
             self._put_mixed(sites, tensors)
             return
-        self._pending.append(_Block(sites, tensors, norms))
+        self._pending.append(_Block(sites, tensors, norms, numels))
 
     def _put_mixed(self, sites: tuple[Site, ...], tensors: list[torch.Tensor]) -> None:
         for site, tensor in zip(sites, tensors, strict=True):
@@ -93,6 +100,11 @@ class Slab:
     def pending(self) -> bool:
         """Is anything waiting to be read?"""
         return bool(self._pending)
+
+    @property
+    def count(self) -> int:
+        """Rows put so far, read or pending."""
+        return len(self._sites) + sum(len(block.sites) for block in self._pending)
 
     def read(self) -> None:
         """Bring the pending scalars to the host."""
@@ -120,7 +132,10 @@ def _statistics(block: _Block) -> NDArray[np.float64]:
     """Fill rows (S, K); exact counts are made only where a scalar is not finite."""
     values = block.scalars.to(dtype=torch.float64, device="cpu").numpy()
     stats_SK = np.full((len(block.sites), len(Stat)), math.nan)
-    stats_SK[:, Stat.NUMEL] = [tensor.numel() for tensor in block.tensors]
+    if block.numels is not None:
+        stats_SK[:, Stat.NUMEL] = block.numels
+    else:
+        stats_SK[:, Stat.NUMEL] = [tensor.numel() for tensor in block.tensors]
     stats_SK[:, Stat.NAN] = stats_SK[:, Stat.INF] = 0
     if values.ndim == 2:
         stats_SK[:, Stat.MIN], stats_SK[:, Stat.MAX] = values[:, 0], values[:, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from flightrec.types import Site
@@ -11,6 +12,7 @@ from flightrec.types import Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from numpy.typing import NDArray
     from torch import nn
 
     from flightrec.buffers.slab import Slab
@@ -49,7 +51,7 @@ class ParameterProbe:
                 group = groups.setdefault((parameter.device, parameter.dtype), [])
                 group.append((f"{key}:{name}", parameter))
         self._groups = list(groups.values())
-        self._sites: dict[tuple[str, int], tuple[Site, ...]] = {}
+        self._sites: dict[tuple[int, int], tuple[tuple[Site, ...], NDArray[np.float64]]] = {}
         self._shares = list(self._share_out())
         self._turn = 0
 
@@ -85,16 +87,30 @@ class ParameterProbe:
         """Does any parameter have a gradient now?"""
         return any(parameter.grad is not None for parameter in self.named.values())
 
-    def measure_gradients(self, slab: Slab, nth: int) -> None:
-        """Put the norm of every gradient into the slab; `nth` counts backwards of the step."""
+    def measure_gradients(self, slab: Slab, nth: int) -> list[int]:
+        """Put the norm of every gradient into the slab; `nth` counts backwards of the step.
+
+        Returns the versions of the gradients, to see later whether somebody changed one.
+        """
+        versions = []
         for number, group in enumerate(self._groups):
             gradients = [parameter.grad for _, parameter in group]
-            sites = self._group_sites(number, "param_grad", nth)
-            if any(gradient is None for gradient in gradients):
-                kept = [place for place, grad in enumerate(gradients) if grad is not None]
-                sites = tuple(sites[place] for place in kept)
             present = [gradient for gradient in gradients if gradient is not None]
-            slab.put_norms(sites, present)
+            sites, numels = self._group_sites(number, "param_grad", nth)
+            if len(present) < len(gradients):
+                kept = [place for place, grad in enumerate(gradients) if grad is not None]
+                sites, numels = tuple(sites[place] for place in kept), numels[kept]
+            if present and not present[0].is_sparse:
+                slab.put_norms(sites, present, numels)
+            else:
+                slab.put_norms(sites, present)
+            versions += [gradient._version for gradient in present]
+        return versions
+
+    def versions(self) -> list[int]:
+        """Return the versions of the gradients there are now, in the same order."""
+        gradients = (parameter.grad for group in self._groups for _, parameter in group)
+        return [gradient._version for gradient in gradients if gradient is not None]
 
     def measure_of(self, optimizer: torch.optim.Optimizer, slab: Slab) -> None:
         """Put the norms of the gradients that one optimizer is about to use into the slab."""
@@ -130,13 +146,17 @@ class ParameterProbe:
                 return True
         return False
 
-    def _group_sites(self, number: int, kind: str, nth: int) -> tuple[Site, ...]:
-        key = (f"{kind}{number}", nth)
-        sites = self._sites.get(key)
-        if sites is None:
-            sites = tuple(self._site(name, kind, nth) for name, _ in self._groups[number])
-            self._sites[key] = sites
-        return sites
+    def _group_sites(
+        self, number: int, kind: str, nth: int
+    ) -> tuple[tuple[Site, ...], NDArray[np.float64]]:
+        key = (number, nth)
+        known = self._sites.get(key)
+        if known is None:
+            group = self._groups[number]
+            sites = tuple(self._site(name, kind, nth) for name, _ in group)
+            numels = np.array([parameter.numel() for _, parameter in group], dtype=np.float64)
+            known = self._sites[key] = sites, numels
+        return known
 
     def _site(self, name: str, kind: str, nth: int) -> Site:
         root, _, dotted = name.partition(":")
