@@ -105,8 +105,11 @@ class Block:
                     raise CorruptIncidentError(
                         f"the chunk at {chunk.offset} is missing or too long"
                     )
-                mask, frame = self.dataset.read_direct_chunk(chunk.offset)
-            numbers_NW = codec.decode(frame, self.filters, mask, self.width, self.chunk_bytes)
+                # The mask that read_direct_chunk returns is 0 until the file was reopened (3.16).
+                _, frame = self.dataset.read_direct_chunk(chunk.offset)
+            numbers_NW = codec.decode(
+                frame, self.filters, stored.filter_mask, self.width, self.chunk_bytes
+            )
             first, last = chunk.start * self.width, (chunk.start + chunk.length) * self.width
             codec.unshuffle(numbers_NW, out_B[first:last])
 
