@@ -12,6 +12,7 @@ from flightrec.incident.reader import open_incident
 from flightrec.registry import Registry
 from replay import load
 from replay.determinism import reexec_environment
+from replay.loader import device_here
 from replay.verdict import exit_code
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def judge(
             replayer = load(
                 incident,
                 model=replaying.model,
-                device=replaying.device,
+                device=device_here(replaying.device),
                 trust=replaying.trust,
                 code=replaying.code,
             )

@@ -1,5 +1,6 @@
-"""The folder store: the contract, and what only folders can do wrong."""
+"""The folder store: what only folders can do wrong; tests/contracts has the rest."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -10,18 +11,12 @@ from flightrec.errors import CorruptIncidentError, IncidentNotFoundError, StoreE
 from flightrec.stores import locate, open_store
 from flightrec.stores.local import LocalStore
 from flightrec.testing.captures import make_capture
-from flightrec.testing.store_contract import StoreContract, make_verdict
+from flightrec.testing.store_contract import make_verdict
 
 
 @pytest.fixture
 def store(tmp_path):
     return LocalStore(str(tmp_path / "incidents [x]"))
-
-
-class TestLocal(StoreContract):
-    @pytest.fixture
-    def store(self, tmp_path):
-        return LocalStore(str(tmp_path / "incidents"))
 
 
 def test_opening_makes_nothing(store):
@@ -110,8 +105,6 @@ def test_leftovers_of_the_dead_are_reported_and_removed(store):
     leftover = path.with_name(dead.stdout.strip())
     leftover.write_bytes(b"half")
     assert store.problems() == []  # it may still be being written
-    import os
-
     os.utime(leftover, (1, 1))
     (problem,) = store.problems()
     assert "left by a process that died" in problem

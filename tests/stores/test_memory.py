@@ -1,4 +1,4 @@
-"""The store for tests: the contract, and that it is shared by name."""
+"""The store for tests is shared by name; tests/contracts has the rest."""
 
 import subprocess
 import sys
@@ -7,20 +7,12 @@ from pathlib import Path
 import pytest
 
 from flightrec.stores import open_store
-from flightrec.stores.memory import MemoryStore
 from flightrec.testing.captures import make_capture
-from flightrec.testing.store_contract import StoreContract
 
 
 @pytest.fixture
 def url(request):
     return f"memory://{request.node.nodeid}"
-
-
-class TestMemory(StoreContract):
-    @pytest.fixture
-    def store(self, url):
-        return MemoryStore(url)
 
 
 def test_one_name_is_one_store(url):
