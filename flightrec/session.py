@@ -318,7 +318,7 @@ class Session:
             return
         self.meter.begin("optimizer")
         if not self.tape.backwards:
-            self.tape.end_backward()
+            self.tape.missed_backward()
         if self._suspicious or self.tape.slab.pending:
             self._look(update=True)
         if self._pending or self._manual is not None:

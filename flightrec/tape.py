@@ -215,6 +215,15 @@ class Tape:
         self.gradient_rows = slice(first, self.slab.count)
         self.backwards += 1
 
+    def missed_backward(self) -> None:
+        """Look at gradients that came without passing an output of a recorded call."""
+        if not self.segment.backwards and self._parameters.any_gradient():
+            self.segment.unavailable = (
+                "no gradient passed the outputs of the recorded calls: an output was changed in "
+                "place, or the loss was computed around them"
+            )
+        self.end_backward()
+
     def updated(self) -> None:
         """The weights have changed: what follows belongs to the next segment."""
         self.segment.updated = True

@@ -78,7 +78,7 @@ def compare(episode: Episode, trace: Trace, *, again: Trace | None = None) -> Co
         judged = "none"
     elif exact == "bit_exact" != judged and _by_another_path(trace, again):
         unavailable = unavailable or (LEFT_OVER if episode.grads_present else OUTSIDE)
-    if unavailable is not None and (gradients or episode.backwards):
+    if unavailable is not None:
         judged, gradients = "unavailable", []
     everything = outputs + gradients
     return Comparison(
