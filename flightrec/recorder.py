@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,7 @@ class FlightRecorder:
             target=self._collect, name="flightrec-code", daemon=True
         )
         self._environment.start()
+        self._began = time.perf_counter()
         session.start()
         _RECORDED.update(self._roots.values())
         self._filing, self._session = filing, session
@@ -270,14 +272,16 @@ class FlightRecorder:
 
     def _sum_up(self, session: Session, filing: Filing, *, done: bool) -> None:
         dropped = session.dropped + session.tape.dropped + filing.dropped + session.faults
-        share = 100 * session.cost / session.seconds if session.seconds else 0.0
+        wall = time.perf_counter() - self._began
         self._ended = session
         log.info(
-            "recorded %d steps, %d incidents; recording took %.2f s, %.1f%% of the steps%s%s",
+            "recorded %d step%s, %d incident%s; recording took %.2f s, %.1f%% of the run%s%s",
             session.steps,
+            "" if session.steps == 1 else "s",
             filing.written,
+            "" if filing.written == 1 else "s",
             session.cost,
-            share,
+            100 * session.cost / wall,
             "; not kept: " + ", ".join(f"{why} x{n}" for why, n in dropped.items())
             if dropped
             else "",

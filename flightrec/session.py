@@ -385,7 +385,7 @@ class Session:
 
     def _draft(self, error: BaseException | None) -> str | None:
         """Copy the incident out of the live run; return its id, None where it is only counted."""
-        record = self.meter.record()
+        record = self.meter.finished(self.meter.record(), self.tape.elapsed())
         self._pending = False
         manual, self._manual = self._manual, None
         kind, finding, reason = self._what(record, error, manual)

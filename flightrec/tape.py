@@ -112,6 +112,10 @@ class Tape:
         """Do gradients of earlier steps wait for an update (accumulation)?"""
         return self._parameters.any_gradient()
 
+    def elapsed(self) -> float:
+        """Seconds since the running step began."""
+        return time.perf_counter() - self._started
+
     def end_step(self) -> float:
         """Close the step; return its seconds."""
         self._last_end = time.perf_counter()
