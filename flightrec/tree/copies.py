@@ -112,8 +112,8 @@ def place(tensors: Sequence[torch.Tensor], mode: Mode) -> list[Place]:
     for group in groups.values():
         if len(group) == 1 and mode == "copy":
             index, tensor = group[0]
-            if _is_whole(tensor):
-                twin = tensor.clone()
+            twin = _twin(tensor)
+            if twin is not None:
                 block = Block(twin, 0, twin.nbytes)
                 places[index] = _placed(tensors[index], tensor, block, 0)
                 continue
@@ -148,11 +148,14 @@ def _dense_block(tensor: torch.Tensor) -> Block:
     return Block(tensor, start, extent(tensor.size(), tensor.stride()) * tensor.itemsize)
 
 
-def _is_whole(tensor: torch.Tensor) -> bool:
-    """Can a clone stand for it: dense, and aligned as a fresh allocation is?"""
+def _twin(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a clone that can stand for it: dense, with its strides, and aligned as it is."""
     if first_element(tensor) * tensor.itemsize % ALIGNMENT:
-        return False
-    return tensor.is_contiguous() or extent(tensor.size(), tensor.stride()) == tensor.numel()
+        return None
+    if not tensor.is_contiguous() and extent(tensor.size(), tensor.stride()) != tensor.numel():
+        return None
+    twin = tensor.clone()
+    return twin if twin.stride() == tensor.stride() else None
 
 
 def _used(tensor: torch.Tensor) -> int:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 
 from flightrec.errors import CorruptIncidentError, FlightrecError
-from flightrec.tree import arrays, code, containers, generators, objects, scalars, tensors
+from flightrec.tree import (
+    arrays,
+    code,
+    containers,
+    generators,
+    local,
+    objects,
+    scalars,
+    tensors,
+    views,
+)
 from flightrec.tree.holes import Hole
 from flightrec.tree.nodes import Placeholder
 
@@ -49,6 +59,8 @@ class Decoder:
         **scalars.READERS,
         **containers.READERS,
         **objects.READERS,
+        **local.READERS,
+        **views.READERS,
         **arrays.READERS,
         **tensors.READERS,
         **generators.READERS,
@@ -69,6 +81,7 @@ class Decoder:
         self._made: dict[Any, Any] = {}
         self._patches: list[tuple[Hole, Callable[[Any], object]]] = []
         self._depth = 0
+        self.local: dict[tuple[str, tuple[str, ...]], type] = {}
         self.tensors: dict[int, torch.Tensor] = {}
 
     def decode(self, node: Node) -> Any:

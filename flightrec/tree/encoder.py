@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from flightrec.guard import FAULTS, strict
-from flightrec.tree import arrays, code, containers, generators, objects, scalars, tensors
+from flightrec.tree import arrays, code, containers, generators, objects, scalars, tensors, views
 from flightrec.tree.naming import class_name, mro
 
 if TYPE_CHECKING:
@@ -30,6 +30,17 @@ MAX_TEXT = 32 << 20
 MAX_NOTES = 200
 """Entries of `not_captured`; the last one then says that there are more."""
 
+
+def _is_ours(fault: BaseException, meta: Any) -> bool:
+    """Was it raised by this package, and not by code of the value that we could not avoid?"""
+    if meta.__hash__ is not type.__hash__:  # its class cannot even be looked up
+        return False
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or trace.tb_frame.f_globals.get("__name__", "").startswith("flightrec.")
+
+
 _NOBODY: Mapping[int, str] = MappingProxyType({})
 
 
@@ -44,7 +55,7 @@ class Encoder:
     writers: ClassVar[Mapping[type, Callable[[Any, Any, str], Node]]] = {
         **scalars.WRITERS,
         **containers.WRITERS,
-        **objects.WRITERS,
+        **views.WRITERS,
         **arrays.WRITERS,
         **tensors.WRITERS,
         **generators.WRITERS,
@@ -97,20 +108,21 @@ class Encoder:
         seen = self._memo.get(id(value))
         if seen is not None:
             return self._reference(seen[0])
-        write = self._by_type.get(kind)
-        if write is None:
-            write = self._by_type[kind] = self._writer(kind)
         self._depth += 1
         try:
+            write = self._by_type.get(kind)
+            if write is None:
+                write = self._by_type[kind] = self._writer(kind)
             if self._depth > MAX_DEPTH:
                 return self.missing(value, name, f"nested more than {MAX_DEPTH} levels deep")
             return write(self, value, name)
         except RecursionError:
             return self.missing(value, name, "nested too deeply for the stack that was left")
         except Exception as fault:
-            FAULTS["tree"] += 1
-            if strict():
-                raise
+            if _is_ours(fault, type(kind)):
+                FAULTS["tree"] += 1
+                if strict():
+                    raise
             return self.missing(value, name, f"{type(fault).__name__} while it was read")
         finally:
             self._depth -= 1

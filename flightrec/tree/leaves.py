@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from flightrec.guard import FAULTS, strict
 from flightrec.tree.containers import key_text
 from flightrec.tree.naming import mro
 from flightrec.tree.objects import state_of, why_opaque
@@ -42,7 +43,7 @@ def leaves(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 def _inside(
     value: Any, path: str, seen: dict[int, Any], depth: int
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    for step, child in _children(value):
+    for step, child in _children_or_none(value):
         if type(child) in _ATOMS:
             continue
         if issubclass(type(child), torch.Tensor):
@@ -50,6 +51,16 @@ def _inside(
         elif id(child) not in seen and depth < MAX_DEPTH:
             seen[id(child)] = child
             yield from _inside(child, path + step, seen, depth + 1)
+
+
+def _children_or_none(value: Any) -> list[tuple[str, Any]]:
+    try:
+        return _children(value)
+    except Exception:
+        FAULTS["tree"] += 1
+        if strict():
+            raise
+        return []
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:

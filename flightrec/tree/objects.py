@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from functools import partial
-from types import MappingProxyType, MemberDescriptorType, SimpleNamespace
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakKeyDictionary
 
 from flightrec.errors import CannotRebuildError
 from flightrec.tree.containers import SHAPES, TAGS
 from flightrec.tree.holes import Hole
+from flightrec.tree.local import is_namedtuple, write_namedtuple
 from flightrec.tree.naming import class_name, importable_class, mro
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ OUTSIDE: Mapping[str, str] = {
 """Packages whose objects belong to the process and not to the model, with what they are."""
 
 
+_SLOTS: WeakKeyDictionary[type, tuple[tuple[str, Any], ...]] = WeakKeyDictionary()
+
+
 def state_of(value: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
     """Return what is in `__dict__` and in slots, without calling the object's own methods."""
     try:
@@ -59,15 +63,28 @@ def state_of(value: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
     except AttributeError:
         attributes = {}
     held = list(dict.items(attributes)) if isinstance(attributes, dict) else []
+    kind = type(value)
+    members = _SLOTS.get(kind)
+    if members is None:
+        members = _SLOTS[kind] = _members(kind)
     slots = []
-    for base in mro(type(value)):
-        for name, member in list(vars(base).items()):
-            if type(member) is MemberDescriptorType and not _is_builtin(base):
-                try:
-                    slots.append((name, member.__get__(value)))
-                except AttributeError:  # a slot that was never set
-                    continue
+    for name, member in members:
+        try:
+            slots.append((name, member.__get__(value)))
+        except AttributeError:  # a slot that was never set
+            continue
     return held, slots
+
+
+def _members(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the slots that a class and those above it declare."""
+    return tuple(
+        (name, member)
+        for base in mro(kind)
+        if not _is_builtin(base)
+        for name, member in list(vars(base).items())
+        if type(member) is MemberDescriptorType
+    )
 
 
 def _is_builtin(kind: type) -> bool:
@@ -110,8 +127,10 @@ def write_object(encoder: Encoder, value: Any, name: str) -> Node:
     kind = type(value)
     why = why_opaque(kind)
     title = importable_class(kind)
-    if title is None:
-        why = why or "its class cannot be imported under its own name"
+    if title is None and why is None:
+        if is_namedtuple(kind):
+            return write_namedtuple(encoder, value, name)
+        why = "its class cannot be imported under its own name"
     if why is not None:
         return encoder.missing(value, name, why)
     held, slots = state_of(value)
@@ -140,37 +159,17 @@ def write_state(
     for key, pairs in (("state", held), ("slots", slots)):
         if pairs:
             node[key] = [
-                [encoder.encode(field), encoder.encode(item, f"{name}.{field}")]
+                [encoder.encode(field), encoder.encode(item, f"{name}.{_text(field)}")]
                 for field, item in pairs
             ]
 
 
+def _text(field: Any) -> str:
+    return field if type(field) is str else f"<{type(field).__name__}>"
+
+
 def _shape(kind: type) -> Shape | None:
     return next((SHAPES[TAGS[base]] for base in mro(kind) if base in TAGS), None)
-
-
-def write_namespace(encoder: Encoder, value: Any, name: str) -> Node:
-    """The attributes of a `types.SimpleNamespace`."""
-    held, _ = state_of(value)
-    why = encoder.afford(items=len(held))
-    if why is not None:
-        return encoder.missing(value, name, why)
-    node = encoder.open(value, "namespace")
-    write_state(encoder, node, held, [], name)
-    return node
-
-
-def write_proxy(encoder: Encoder, value: Any, name: str) -> Node:
-    """The mapping behind a read-only view, where it is a dictionary."""
-    try:
-        behind = value | {}
-    except Exception:
-        behind = None
-    if type(behind) is not dict:
-        return encoder.missing(value, name, "a view of a mapping that is no dictionary")
-    node = encoder.open(value, "proxy")
-    node["v"] = encoder.encode(behind, name)
-    return node
 
 
 def read_object(decoder: Decoder, node: Tagged) -> Any:
@@ -209,19 +208,4 @@ def read_state(decoder: Decoder, node: Tagged, made: Any) -> None:
             decoder.patch(value, partial(member.__set__, made))
 
 
-def _read_namespace(decoder: Decoder, node: Tagged) -> Any:
-    made = decoder.made(node, SimpleNamespace())
-    read_state(decoder, node, made)
-    return made
-
-
-WRITERS: Mapping[type, Callable[[Any, Any, str], Node]] = {
-    SimpleNamespace: write_namespace,
-    MappingProxyType: write_proxy,
-}
-
-READERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "object": read_object,
-    "namespace": _read_namespace,
-    "proxy": lambda decoder, node: MappingProxyType(decoder.decode(node["v"])),
-}
+READERS: Mapping[str, Callable[[Any, Any], Any]] = {"object": read_object}

@@ -74,6 +74,18 @@ def test_alignment_is_kept():
         assert placed.tensor().data_ptr() % 64 == base[start:].data_ptr() % 64
 
 
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [((2, 2), (3, 0)), ((1, 4), (100, 1)), ((2, 1, 2), (2, 7, 1)), ((3, 2), (1, 3)), ((1,), (0,))],
+    ids=str,
+)
+def test_strides_that_only_look_dense(size, stride):
+    tensor = torch.arange(12.0).as_strided(size, stride)
+    (placed,) = place([tensor], "copy")
+    assert placed.stride == stride
+    assert torch.equal(placed.tensor(), tensor)
+
+
 def test_chunks_of_a_projection_share():
     qkv = torch.arange(2 * 3 * 12.0).reshape(2, 3, 12)
     q, k, v = place(list(qkv.chunk(3, dim=-1)), "copy")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from flightrec.guard import FAULTS
-from flightrec.tree import Decoder, Encoder, TensorTable
+from flightrec.tree import Decoder, Encoder, TensorTable, scalars
 from flightrec.tree.encoder import MAX_NOTES
 
 
@@ -15,12 +15,16 @@ class Thing:
     pass
 
 
-def broken(encoder, value, name):
-    raise ValueError("a fault of ours")
+def rude(encoder, value, name):
+    raise ValueError("the value's own code")
 
 
 class Faulty(Encoder):
-    writers: ClassVar = {**Encoder.writers, Thing: broken}
+    writers: ClassVar = {**Encoder.writers, Thing: scalars.write_timedelta}
+
+
+class Rude(Encoder):
+    writers: ClassVar = {**Encoder.writers, Thing: rude}
 
 
 class Modules(Encoder):
@@ -33,16 +37,38 @@ class Reads(Decoder):
 
 
 def test_our_faults_are_raised_in_tests_and_counted_in_runs(monkeypatch):
-    with pytest.raises(ValueError, match="of ours"):
+    with pytest.raises(AttributeError, match="days"):
         Faulty(TensorTable()).encode([Thing()])
     monkeypatch.setenv("FLIGHTREC_STRICT", "0")
     FAULTS.clear()
     encoder = Faulty(TensorTable())
     node = encoder.encode([Thing(), 1])
-    assert node["v"][0]["why"] == "ValueError while it was read"
+    assert node["v"][0]["why"] == "AttributeError while it was read"
     assert node["v"][1] == 1
     assert FAULTS["tree"] == 1
     FAULTS.clear()
+
+
+def test_code_of_the_value_is_no_fault_of_ours():
+    FAULTS.clear()
+    assert Rude(TensorTable()).encode(Thing())["why"] == "ValueError while it was read"
+    assert FAULTS["tree"] == 0
+
+
+class Meta(type):
+    def __eq__(cls, other):
+        raise RuntimeError
+
+
+class Unhashable(metaclass=Meta):
+    pass
+
+
+def test_a_class_that_cannot_be_looked_up():
+    encoder = Encoder(TensorTable())
+    node = encoder.encode([Unhashable(), 1])
+    assert node["v"][0]["$"] == "missing"
+    assert node["v"][1] == 1
 
 
 def test_subclasses_say_what_a_module_is():

@@ -137,13 +137,6 @@ def test_packed_sequence(travel):
     assert torch.equal(back.batch_sizes, packed.batch_sizes)
 
 
-def test_namespaces_and_proxies(travel):
-    back = travel([types.SimpleNamespace(a=[1]), types.MappingProxyType({"k": 2})])
-    assert back[0] == types.SimpleNamespace(a=[1])
-    assert type(back[1]) is types.MappingProxyType
-    assert back[1]["k"] == 2
-
-
 def test_cycles_through_attributes(travel):
     value = Plain(None)
     value.y.append(value)

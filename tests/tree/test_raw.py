@@ -23,7 +23,7 @@ def blake(data):
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.filterwarnings("ignore:.*Complex")
 @pytest.mark.parametrize("name", FIXED)
 def test_every_dtype_to_the_bit(name):
     dtype = DTYPES[name]
