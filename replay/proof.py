@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from replay.choice import Candidate
     from replay.confirm import Kept
-    from replay.engine import Edit, Observer, Trace
     from replay.episode import Arguments, Episode, RecordedBackward, RecordedCall
     from replay.norm import Judge
+    from replay.observing import Judged
     from replay.oplog import Op
     from replay.raised import Raised
 
@@ -61,20 +61,11 @@ class Proof:
 class Prover:
     """Runs experiments on candidates of one scanned step."""
 
-    def __init__(
-        self,
-        judge: Judge,
-        run: Callable[[Observer | None, Edit | None], Trace],
-        healthy: Callable[..., bool],
-    ) -> None:
-        """Take `run(observer, edit)`, which re-executes the step, and one that also judges it.
-
-        `healthy(observer, edit, episode)` may be given another episode.
-        """
+    def __init__(self, judge: Judge, bench: Judged) -> None:
+        """Experiment on what `judge` judged, on a bench that tells whether a run fails."""
         self._judge = judge
         self._log = judge.log
-        self._run = run
-        self._healthy = healthy
+        self._bench = bench
         self._kept: dict[int, Kept] = {}
 
     def keep(self, candidates: Sequence[Candidate]) -> None:
@@ -83,7 +74,7 @@ class Prover:
         wanted = {op.index: op.name for op in ops}
         if wanted:
             keeper = Keep(wanted)
-            self._run(keeper, None)
+            self._bench.run(keeper)
             self._kept = keeper.kept
 
     def operator(self, candidate: Candidate) -> Proof:
@@ -113,7 +104,7 @@ class Prover:
         """Experiment on an operator that raised."""
         proof = Proof()
         keeper = Keep({op.index: op.name})
-        self._run(keeper, None)
+        self._bench.run(keeper)
         kept = keeper.kept.get(op.index)
         if kept is not None:
             error = kept.alone().error
@@ -127,7 +118,7 @@ class Prover:
     def raises_again(self, fault: Raised) -> Proof:
         """Re-execute a step that an exception ended in code that is no operator."""
         proof = Proof()
-        again = self._run(None, None).exception
+        again = self._bench.run().exception
         proof.repeats = again is not None and (again.type, again.module) == (
             fault.type,
             fault.module,
@@ -152,7 +143,7 @@ class Prover:
         siblings = self._siblings(op)
         for ops in [[op]] + ([siblings] if len(siblings) > 1 else []):
             observer = Heal({each.index: each.name for each in ops}, self._mend(op))
-            proof.heals = self._healthy(observer, None) and not observer.strayed
+            proof.heals = self._bench.is_healthy(observer) and not observer.strayed
             if proof.heals:
                 break
         what = "finite" if not self._judge.zeros else "non-zero"
@@ -193,7 +184,7 @@ class Prover:
                 mend(tensor)
             return args, kwargs
 
-        proof.heals = self._healthy(None, edit)
+        proof.heals = self._bench.is_healthy(edit=edit)
         words = "heals the step" if proof.heals else "does not heal the step"
         what = "non-zero" if self._judge.zeros else "finite"
         proof.add("healed", f"making what was handed over {what} {words}", proof.heals)
@@ -204,7 +195,7 @@ class Prover:
         text = "the gradient that loss code outside every module gave to an output is bad"
         proof.add("given", text, value=True)
         mended = tuple(_with_finite_gradients(each, self._mended) for each in episode.backwards)
-        proof.heals = self._healthy(None, None, replace(episode, backwards=mended))
+        proof.heals = self._bench.is_healthy(episode=replace(episode, backwards=mended))
         words = "heals the step" if proof.heals else "does not heal the step"
         proof.add("healed", f"making it sound {words}", proof.heals)
         return proof
@@ -213,7 +204,7 @@ class Prover:
         """Experiment on parameters and buffers that were bad before the step."""
         proof = Proof(repeats=True)
         what = "non-zero" if self._judge.zeros else "finite"
-        proof.heals = self._healthy(MendState(tensors, self._mended), None)
+        proof.heals = self._bench.is_healthy(MendState(tensors, self._mended))
         words = "heals the step" if proof.heals else "does not heal the step"
         shown = ", ".join(name.partition(":")[2] for name in names[:3])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""

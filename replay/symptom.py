@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from replay.norm import NEARLY_ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from replay.oplog import Flags
 
@@ -62,12 +62,19 @@ class Symptom:
                 return _all_zero(look)
             values = look.get(self.where)
             return any(key in values and self._zero(key, values[key]) for key in self.keys)
-        stages = STAGES[: STAGES.index(self.where) + 1] if self.where in STAGES else (self.where,)
+        if self.where == "inner":
+            values = look.get("inner")
+            return any(
+                key in values and self._new(self.where, key, values[key]) for key in self.keys
+            )
         return any(
-            not flags.bad <= self.usual.get((where, key), frozenset())
-            for where in stages
+            self._new(where, key, flags)
+            for where in STAGES[: STAGES.index(self.where) + 1]
             for key, flags in look.get(where).items()
         )
+
+    def _new(self, where: Where, key: Key, flags: Flags) -> bool:
+        return not flags.bad <= self.usual.get((where, key), frozenset())
 
     def _zero(self, key: Key, flags: Flags) -> bool:
         return flags.zero(NEARLY_ZERO * self.sizes.get((self.where, key), 0.0))
@@ -132,20 +139,21 @@ class Watch:
             return self._symptom("zeroed", "gradient", tuple(look.get("gradient")))
         return None
 
-    def inner(self, look: Look) -> Symptom | None:
-        """Return what an inner module returned bad or zeroed although no control's did.
+    def inner(self, look: Look, *, known: bool) -> Iterator[Symptom]:
+        """Yield what inner modules returned bad, then zeroed, although no control's did.
 
-        Only modules that controls ran too can be compared.
+        With `known` only modules count that controls ran too. Without, nothing is known of
+        healthy steps, and everything bad counts.
         """
+        default = {"nan", "+inf", "-inf"} if known else set()
         for key, flags in look.get("inner").items():
-            place: tuple[Where, Key] = ("inner", key)
-            new = flags.bad - self._usual.get(place, {"nan", "+inf", "-inf"})
+            new = flags.bad - self._usual.get(("inner", key), default)
             if new:
-                return self._symptom("nan" if "nan" in new else "inf", "inner", (key,))
-            size = self._sizes.get(place, 0.0)
-            if size > 0 and flags.zero(NEARLY_ZERO * size):
-                return self._symptom("zeroed", "inner", (key,))
-        return None
+                yield self._symptom("nan" if "nan" in new else "inf", "inner", (key,))
+        for key, flags in look.get("inner").items():
+            size = self._sizes.get(("inner", key), 0.0)
+            if (size > 0 or not known) and flags.zero(NEARLY_ZERO * size):
+                yield self._symptom("zeroed", "inner", (key,))
 
     def _symptom(self, kind: str, where: Where, keys: tuple[Key, ...]) -> Symptom:
         return Symptom(
