@@ -107,6 +107,7 @@ def _elements() -> dict[str, Element]:
     table["complex128"] = Element(16, "<f8", native=False)
     table["complex64"] = Element(8, "<f4", native=False)
     table["complex32"] = Element(4, "<f2", native=False)
+    table["bcomplex32"] = Element(4, "<u2", native=False)
     table["bfloat16"] = Element(2, "<u2", native=False)
     table["bool"] = Element(1, "|u1", native=False)
     for name in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"):
