@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Node: TypeAlias = Json
-"""What an `Encoder` makes of a value; see the table of tags in docs."""
+"""What an `Encoder` makes of a value; the tags are listed in `flightrec.tree`."""
 
 Tagged: TypeAlias = "dict[str, Any]"
 """A node that is a JSON object, with its tag under `"$"`."""

@@ -117,11 +117,9 @@ def tensor_hash(tensor: torch.Tensor) -> str:
 def to_storage(data: NDArray[np.uint8], device: torch.device | str = "cpu") -> torch.UntypedStorage:
     """Copy bytes into a storage of torch's own, aligned as torch aligns, on `device`."""
     with Quiet():
-        target = torch.empty(len(data), dtype=torch.uint8, device=device)
-        if len(data):
-            source = data if data.flags.writeable else data.copy()
-            target.copy_(torch.from_numpy(source))
-        return target.untyped_storage()
+        target = torch.empty(len(data), dtype=torch.uint8, device="cpu")
+        target.numpy()[:] = data
+        return target.to(device).untyped_storage()
 
 
 def from_raw(

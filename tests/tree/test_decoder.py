@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flightrec.tree
 from flightrec.errors import (
     CannotRebuildError,
     CodeMissingError,
@@ -52,6 +53,13 @@ nodes = st.recursive(
     ),
     max_leaves=20,
 )
+
+
+def test_every_tag_is_described():
+    lines = flightrec.tree.__doc__.splitlines()
+    described = {word for line in lines if line[:4] == "    " for word in line[:37].split()}
+    mentioned = {"timezone", "zoneinfo"}
+    assert described | mentioned == set(Decoder.readers)
 
 
 @given(nodes)
