@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from types import BuiltinFunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,10 +11,11 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from flightrec.needs import Need, Role, names_in, never
+from flightrec.tree.code import write_builtin, write_method
 from flightrec.tree.encoder import Encoder
 from flightrec.tree.naming import class_name, importable_class, mro
 from flightrec.tree.objects import state_of, why_opaque
-from flightrec.wrappers import unpatched, wrapped
+from flightrec.wrappers import installs_itself, known_hook, unpatched, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,6 +68,8 @@ class ModuleEncoder(Encoder):
         **Encoder.writers,
         weakref.ReferenceType: lambda encoder, value, name: encoder.write_weakref(value, name),
         RemovableHandle: lambda encoder, value, name: encoder.write_handle(value, name),
+        BuiltinFunctionType: lambda encoder, value, name: encoder.write_bound(value, name),
+        MethodType: lambda encoder, value, name: encoder.write_bound(value, name),
         nn.UninitializedParameter: lambda _encoder, value, _name: _uninitialized(value),
         nn.UninitializedBuffer: lambda _encoder, value, _name: _uninitialized(value),
     }
@@ -131,6 +135,17 @@ class ModuleEncoder(Encoder):
         if owner is not None:
             node |= {"module": self.encode(owner[0], name), "hooks": owner[1]}
         return node
+
+    def write_bound(self, value: BuiltinFunctionType | MethodType, name: str) -> Node:
+        """A built-in function or a method; it may be the `apply` of an autograd function."""
+        owner = value.__self__
+        if isinstance(owner, type) and torch.autograd.Function in mro(owner):
+            title = importable_class(owner)
+            if title is not None and value.__name__ == "apply":
+                return {"$": "apply", "class": title}
+        if isinstance(value, MethodType):
+            return write_method(self, value, name)
+        return write_builtin(self, value, name)
 
     def _note_hooks(self, module: nn.Module) -> None:
         held = _dict_of(module)
@@ -228,7 +243,7 @@ class ModuleEncoder(Encoder):
         numbers: set[int] = set()
         for attribute in HOOKS:
             for number, hook in (held.get(attribute) or {}).items():
-                if is_ours(hook):
+                if is_ours(hook) or installs_itself(hook):
                     continue
                 encoded = self._hook(hook, f"{label}.{attribute}")
                 if encoded is not None:
@@ -242,7 +257,7 @@ class ModuleEncoder(Encoder):
 
     def _hook(self, hook: Any, where: str) -> Node:
         """Return the node of a hook, or None for one that must be left out, with a note."""
-        encoded = self.encode(hook, where)
+        encoded = self.encode(known_hook(hook), where)
         if isinstance(encoded, dict) and encoded["$"] == "missing":
             return None
         return encoded

@@ -15,6 +15,7 @@ from flightrec.describing import FLAGS, HOOKS, STATE_HOOKS
 from flightrec.errors import CannotRebuildError, CorruptIncidentError
 from flightrec.tree.decoder import Decoder
 from flightrec.tree.holes import Hole
+from flightrec.tree.naming import mro
 from flightrec.tree.nodes import Placeholder
 from flightrec.tree.objects import read_state
 from flightrec.tree.raw import DTYPES
@@ -48,6 +49,7 @@ class ModuleDecoder(Decoder):
         "submodule": lambda decoder, node: decoder.module(node["i"]),
         "weakref": lambda decoder, node: decoder.read_weakref(node),
         "handle": lambda decoder, node: decoder.read_handle(node),
+        "apply": lambda decoder, node: decoder.read_apply(node),
         "uninitialized": lambda _decoder, node: _read_uninitialized(node),
     }
 
@@ -92,6 +94,13 @@ class ModuleDecoder(Decoder):
         made.id = number
         RemovableHandle.next_id = max(RemovableHandle.next_id, number + 1)
         return made
+
+    def read_apply(self, node: Tagged) -> Any:
+        """The `apply` of a `torch.autograd.Function`."""
+        kind: Any = self.resolve_class(node["class"])
+        if torch.autograd.Function not in mro(kind):
+            raise CannotRebuildError(f"{node['class']} is no autograd function any more")
+        return kind.apply
 
     def _class(self, entry: Tagged) -> type[nn.Module]:
         if entry["$"] != "module":

@@ -26,6 +26,21 @@ _DISPATCH = ("forward", "_old_forward", "_hf_hook")
 _PRECISION = ("forward", "_original_forward")
 
 
+LAZY_HOOKS = {"transformers.utils.output_capturing": "_output_capturing_hooks_installed"}
+"""Modules whose hooks install themselves again, once the attribute that says they are is gone."""
+
+REQUIRE_GRAD = (
+    "PreTrainedModel.enable_input_require_grads.<locals>.make_inputs_require_grads",
+    "prepare_model_for_kbit_training.<locals>.make_inputs_require_grad",
+)
+"""Hooks, local to functions of transformers and peft, that do what `require_grad` does."""
+
+
+def require_grad(_module: nn.Module, _args: Any, output: Any) -> None:
+    """Let gradients flow into the output of frozen embeddings, for activation checkpointing."""
+    output.requires_grad_(requires_grad=True)
+
+
 class PassThrough(nn.Module):
     """Stands for a wrapper: has the module inside under the same name, and calls it."""
 
@@ -90,6 +105,7 @@ def unpatched(
     out, if that is worth saying.
     """
     note = None
+    state = {key: value for key, value in state.items() if key not in LAZY_HOOKS.values()}
     if state.get("_compiled_call_impl") is not None:
         state = {**state, "_compiled_call_impl": None}
         note = "torch.compile: replay runs it without"
@@ -106,6 +122,17 @@ def unpatched(
             kept = {key: value for key, value in state.items() if key not in _PRECISION}
             return kept, found, note
     return state, None, note
+
+
+def installs_itself(hook: Any) -> bool:
+    """Is this a hook that its library hangs up again by itself, when it is needed?"""
+    return getattr(hook, "__module__", None) in LAZY_HOOKS
+
+
+def known_hook(hook: Any) -> Any:
+    """Return a function that can be named and does the same as a well-known local one."""
+    name = getattr(hook, "__qualname__", None)
+    return require_grad if name in REQUIRE_GRAD else hook
 
 
 def _is_own_forward(module: nn.Module, forward: Any) -> bool:
