@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from flightrec import __version__, environment
+from flightrec import __version__
 from flightrec.capture import Drafter
 from flightrec.detectors import config_of
+from flightrec.environment import collect
 from flightrec.identity import exception_json, optimizers_json, rank_and_world
 from flightrec.incident.migrate import FORMAT
 from flightrec.tree import number
@@ -120,7 +121,7 @@ class Dossier:
             "world_size": world,
             "run": self._run.as_json(),
             "findings": _findings(what.findings),
-            "environment": environment.collect().as_json(),
+            "environment": collect().as_json(),
             "options": self._settings.to_json(),
             "detectors": [config_of(detector) for detector in self._detectors],
             "model": model,
