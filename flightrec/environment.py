@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flightrec.repository import collect_code as collect_code
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
