@@ -170,12 +170,6 @@ def open_block(parent: Any, name: str, stored: Sequence[str], *, max_bytes: int)
         return Block(dataset, shape, chunk, width, _filters(properties, name, width))
 
 
-def has_child(parent: Any, name: str) -> bool:
-    """Is there a link of that name?"""
-    with damage_reported():
-        return bool(parent.links.exists(name.encode("ascii")))
-
-
 def _check_link(parent: Any, name: str) -> None:
     if not parent.links.exists(name.encode("ascii")):
         raise CorruptIncidentError(f"{name} is missing")

@@ -21,7 +21,7 @@ class Output(io.RawIOBase):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Make the file, mode 0600; raises `OSError`, also where it is there already."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        self._descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self._descriptor = os.open(path, flags, 0o600)
         self._failure: OSError | None = None
 
     def check(self) -> None:

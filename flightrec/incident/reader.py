@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,8 +25,7 @@ from flightrec.trust import Trust
 from flightrec.types import Site, Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -40,7 +41,10 @@ MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 
 
 def open_incident(
-    path: Path, *, max_bytes: int = layout.MAX_BYTES, known: Sequence[bytes] | None = None
+    path: str | os.PathLike[str],
+    *,
+    max_bytes: int = layout.MAX_BYTES,
+    known: Sequence[bytes] | None = None,
 ) -> Incident:
     """Open and check the incident at `path`; tensors are read later, when asked for.
 
@@ -50,6 +54,7 @@ def open_incident(
     Raises `IncidentNotFoundError`, `StoreError` where the file may not be read, `NewerFormatError`,
     and `CorruptIncidentError` for everything else that is no complete incident.
     """
+    path = Path(path)
     try:
         _check_file(path)
         with datasets.damage_reported():
@@ -101,7 +106,10 @@ class Incident:
         self.tensors: list[TensorRef] = tensor_refs(self.manifest)
         self._stats_hash = self._text(layout.STATS_HASH)
         self.own = self._signed_by(known, content_hash(text))
-        self._blocks = self._open_storages()
+        self._storages = datasets.open_group(self._root, layout.STORAGES)
+        self._first: dict[str, int] = {}
+        for number, entry in enumerate(self.manifest["storages"]):
+            self._first.setdefault(entry["hash"], number)
 
     @property
     def id(self) -> str:
@@ -132,14 +140,15 @@ class Incident:
 
     def storage(self, number: int) -> NDArray[np.uint8]:
         """Return the bytes of storage `number`, fresh, uint8 of shape (nbytes,), hash checked."""
-        if not 0 <= number < len(self._blocks):
-            raise CorruptIncidentError(f"no storage {number} in {self.path}")
-        entry = self.manifest["storages"][number]
-        block = self._blocks[number]
-        data = np.empty(0, np.uint8) if block is None else self._read(block)
-        if content_hash(data) != entry["hash"]:
-            raise CorruptIncidentError(f"{self.path}: the bytes of storage {number} have changed")
-        return data
+        with self._reading(f"storage {number}"):
+            if not 0 <= number < len(self.manifest["storages"]):
+                raise CorruptIncidentError("there is none such")
+            entry = self.manifest["storages"][number]
+            first = self._first[entry["hash"]]  # equal bytes lie in the file once
+            data = self._content(first, entry["bytes"])
+            if content_hash(data) != entry["hash"]:
+                raise CorruptIncidentError("its bytes have changed")
+            return data
 
     def tensor(self, index: int) -> torch.Tensor:
         """Return a fresh tensor `index`, on the CPU; see `tensor_loader` for several."""
@@ -161,18 +170,17 @@ class Incident:
         """
         sites = tuple(map(Site.parse, self.manifest["sites"]))
         steps = len(self.manifest["steps"])
-        if not datasets.has_child(self._root, layout.STATS):
-            if sites and steps:
-                raise CorruptIncidentError(f"{self.path}: its statistics are missing")
-            return sites, np.empty((steps, len(sites), len(Stat)))
         most = steps * len(sites) * layout.MAX_STATISTICS * 8
-        block = datasets.open_block(self._root, layout.STATS, ("<f8",), max_bytes=most)
-        if block.shape[:-1] != (steps, len(sites)):
-            raise CorruptIncidentError(f"{self.path}: statistics of the shape {block.shape}")
-        data = self._read(block)
-        if content_hash(data) != self._stats_hash:
-            raise CorruptIncidentError(f"{self.path}: its statistics have changed")
-        return sites, data.view("<f8").reshape(block.shape)
+        if not most:
+            return sites, np.empty((steps, len(sites), len(Stat)))
+        with self._reading("statistics"):
+            block = datasets.open_block(self._root, layout.STATS, ("<f8",), max_bytes=most)
+            if block.shape[:-1] != (steps, len(sites)):
+                raise CorruptIncidentError(f"they have the shape {block.shape}")
+            data = self._read(block)
+            if content_hash(data) != self._stats_hash:
+                raise CorruptIncidentError("they have changed")
+            return sites, data.view("<f8").reshape(block.shape)
 
     def batch(self, trust: Trust | None = None) -> Any:
         """Return the batch that was given to `recorder.step`, None where none was.
@@ -187,7 +195,7 @@ class Incident:
     def verify(self) -> list[str]:
         """Read everything; return one line per problem, an empty list where all is as recorded."""
         problems = []
-        for number in range(len(self._blocks)):
+        for number in range(len(self.manifest["storages"])):
             try:
                 self.storage(number)
             except CorruptIncidentError as problem:
@@ -197,6 +205,13 @@ class Incident:
         except CorruptIncidentError as problem:
             problems.append(str(problem))
         return problems
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except CorruptIncidentError as problem:
+            raise CorruptIncidentError(f"{self.path}: {what}: {problem}") from problem
 
     def _check_complete(self) -> None:
         version = datasets.attribute(self._root, layout.FORMAT_ATTRIBUTE)
@@ -226,23 +241,17 @@ class Incident:
         identity = keys.identity(self.id, manifest_hash, self._stats_hash)
         return isinstance(code, str) and keys.is_signed_by(known, code, identity)
 
-    def _open_storages(self) -> list[datasets.Block | None]:
-        """Open one dataset per content; storages of equal bytes share the first one's."""
-        group = datasets.open_group(self._root, layout.STORAGES)
-        by_hash: dict[str, datasets.Block] = {}
-        blocks: list[datasets.Block | None] = []
-        for number, entry in enumerate(self.manifest["storages"]):
-            block = by_hash.get(entry["hash"]) if entry["bytes"] else None
-            if entry["bytes"] and block is None:
-                stored = (layout.DTYPES[entry["dtype"]].stored, "|u1")
-                block = datasets.open_block(group, str(number), stored, max_bytes=entry["bytes"])
-                if block.nbytes != entry["bytes"]:
-                    raise CorruptIncidentError(
-                        f"storage {number} has {block.nbytes} of {entry['bytes']} bytes"
-                    )
-                by_hash[entry["hash"]] = block
-            blocks.append(block)
-        return blocks
+    def _content(self, number: int, nbytes: int) -> NDArray[np.uint8]:
+        """Return what lies in the file under `number`."""
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        element = layout.DTYPES[self.manifest["storages"][number]["dtype"]]
+        block = datasets.open_block(
+            self._storages, str(number), (element.stored, "|u1"), max_bytes=nbytes
+        )
+        if block.nbytes != nbytes:
+            raise CorruptIncidentError(f"{block.nbytes} of {nbytes} bytes")
+        return self._read(block)
 
     def _read(self, block: datasets.Block) -> NDArray[np.uint8]:
         try:

@@ -74,9 +74,12 @@ def _check_capture(capture: Capture) -> None:
         raise ValueError(f"dtypes that the format does not have: {sorted(unknown)}")
     if any(not -1 <= ref.storage < len(capture.storages) for ref in capture.tensors):
         raise ValueError("a tensor names a storage that there is not")
-    steps, sites, _ = capture.stats_TSK.shape
-    if sites != len(capture.sites) or (sites and steps != len(capture.manifest["steps"])):
-        raise ValueError(f"statistics of {steps} steps and {sites} sites fit no manifest")
+    steps, sites, columns = capture.stats_TSK.shape
+    if sites != len(capture.sites) or (
+        sites
+        and (steps != len(capture.manifest["steps"]) or not 0 < columns <= layout.MAX_STATISTICS)
+    ):
+        raise ValueError(f"statistics of shape {(steps, sites, columns)} fit no manifest")
 
 
 @contextmanager
