@@ -157,7 +157,7 @@ def import_module(
                 "--model package.module:factory, or use the recorded text with --code recorded"
             ) from fault
         raise CodeMissingError(f"{module} needs {fault.name}, which is not installed") from fault
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         raise CodeMissingError(
             f"{module} cannot be imported: {fault!r}; "
             "pass the model with --model package.module:factory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from flightrec.source import (
     SCRIPT_MODULES,
     module_file,
     repository_root,
+    source_files,
     source_text,
     text_hash,
 )
@@ -74,7 +76,7 @@ class RecordedCode:
     def folders(self) -> list[Path]:
         """Return the folders on which user code is looked for before Python's own."""
         found = [self._root]
-        for name in sorted(self._files):
+        for name in sorted(self._modules()):
             for path in self.candidates(name)[:1]:
                 folder = _import_root(name, path)
                 if folder is not None and self._may_run(name, path):
@@ -90,25 +92,31 @@ class RecordedCode:
             if self._code == "recorded" and not self._is_unchanged(module, module_file(module)):
                 return self._load_private(module) or loaded
             return loaded
-        names = {*self._files, *(name for name in self._texts if ":" not in name)}
-        parents = {".".join(parts[:end]) for parts in map(_parts, names) for end in _ends(parts)}
-        return import_module(
-            module, self.folders(), SourceFinder(self._provide, frozenset(parents))
-        )
+        names = self._modules()
+        packages = {name[:dot] for name in names for dot in _dots(name)}
+        finder = SourceFinder(self._provide, frozenset(packages))
+        return import_module(module, self.folders(), finder)
+
+    def _modules(self) -> set[str]:
+        return {*self._files, *(name for name in self._texts if ":" not in name)}
 
     def note(self, obj: Any, name: str) -> None:
         """Compare the text of a resolved class or function with the recorded one."""
         entry = self._texts.get(name)
         if entry is None or self._code == "recorded" or name in self.changed:
             return
+        for file in source_files(obj):
+            linecache.checkcache(file)
         here = source_text(obj)
         if here is not None and here.text.strip() != str(entry.get("text")).strip():
             self.changed.append(name)
 
     def _is_unchanged(self, module: str, path: Path | None) -> bool:
-        return path is not None and text_hash(_read(path)) == self._files.get(module, {}).get(
-            "hash"
-        )
+        recorded = self._files.get(module, {}).get("hash")
+        text = self._texts.get(module, {}).get("text")
+        if recorded is None and isinstance(text, str):
+            recorded = text_hash(text)
+        return path is not None and text_hash(_read(path)) == recorded
 
     def _recorded_text(self, module: str) -> tuple[str, str] | None:
         text = self._texts.get(module, {}).get("text")
@@ -121,7 +129,7 @@ class RecordedCode:
         """Give `SourceFinder` the text of a module that Python would not find, or find wrongly."""
         if self._code == "recorded":
             return self._recorded_text(module)
-        if module not in self._files:
+        if module not in self._files and module not in self._texts:
             return None
         found = locate(module, self.folders())
         if found is not None and self._is_unchanged(module, found.path):
@@ -189,12 +197,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _parts(module: str) -> list[str]:
-    return module.split(".")
-
-
-def _ends(parts: list[str]) -> range:
-    return range(1, len(parts))
+def _dots(name: str) -> list[int]:
+    return [index for index, letter in enumerate(name) if letter == "."]
 
 
 def _import_root(module: str, path: Path) -> Path | None:

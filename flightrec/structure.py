@@ -11,6 +11,7 @@ from flightrec.errors import CorruptIncidentError
 from flightrec.needs import needs_of
 from flightrec.rebuilding import ModuleDecoder
 from flightrec.tree.naming import find
+from flightrec.trust import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +88,7 @@ def rebuild(
     if not isinstance(node, dict) or node.get("$") != "model":
         raise CorruptIncidentError("the incident holds no model")
     try:
-        trust.learn({str(file["module"]): file for file in node["files"]})
+        trust.learn(files_of(node))
         trust.check(needs_of(node))
         decoder = ModuleDecoder(tensors, trust)
         decoder.fill(node["modules"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from flightrec.errors import CodeMissingError, UntrustedNameError, UsageError
+from flightrec.errors import CodeMissingError, CorruptIncidentError, UntrustedNameError, UsageError
 from flightrec.importing import import_module, locate
 from flightrec.needs import (
     NAME,
@@ -86,6 +86,26 @@ class Trust:
         spoken = re.split(r"[\s,;:]+", os.environ.get("FLIGHTREC_TRUST", ""))
         every = [*names, *filter(None, spoken), *_project_names(root)]
         return cls(own=own, names=list(dict.fromkeys(every)), root=root, code=code, sources=sources)
+
+    @classmethod
+    def for_manifest(
+        cls,
+        manifest: Mapping[str, Any],
+        *,
+        own: bool = False,
+        names: Sequence[str] = (),
+        root: Path | None = None,
+        code: Code = "installed",
+    ) -> Trust:
+        """Do as `from_settings`, with the sources and files of an incident's manifest."""
+        model = manifest.get("model") or {}
+        made = cls.from_settings(
+            own=own, names=names, root=root, code=code, sources=model.get("sources") or ()
+        )
+        roots = model.get("roots")
+        if isinstance(roots, dict):
+            made.learn(files_of(roots))
+        return made
 
     @property
     def changed(self) -> list[str]:
@@ -229,6 +249,14 @@ class Trust:
         if not self._is_mine(path):
             return False
         return named or ("." in self.names and (module in SCRIPT_MODULES or not _is_loose(path)))
+
+
+def files_of(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the `files` of a model node by module; raises `CorruptIncidentError`."""
+    try:
+        return {str(file["module"]): file for file in node["files"]}
+    except (LookupError, TypeError) as fault:
+        raise CorruptIncidentError(f"bad description of a model: {fault!r}") from fault
 
 
 def _is_loose(path: Path) -> bool:
