@@ -25,7 +25,8 @@ LAYERS = {
           flightrec.repository flightrec.rng flightrec.tree flightrec.source""",
     4: """flightrec.registry flightrec.trust flightrec.structure flightrec.describing
           flightrec.rebuilding flightrec.wrappers flightrec.needs flightrec.importing
-          flightrec.recorded flightrec.script flightrec.script_names flightrec.script_rules""",
+          flightrec.factory flightrec.recorded flightrec.script flightrec.script_names
+          flightrec.script_rules""",
     5: """flightrec.buffers flightrec.probes flightrec.detectors flightrec.triggers
           flightrec.sinks""",
     6: "flightrec.incident",

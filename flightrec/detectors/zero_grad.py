@@ -52,7 +52,7 @@ class ZeroGrad:
         for row, site in enumerate(record.sites):
             if site.kind != "param_grad":
                 continue
-            if not record.stats_SK[row, Stat.L2] == 0:
+            if record.stats_SK[row, Stat.L2] != 0:
                 return False
             found += 1
         return found >= max(self.minimum, 1)
