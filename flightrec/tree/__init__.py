@@ -15,7 +15,7 @@ Tags of nodes, and what they stand for. None, bool, 64-bit int, str and finite f
     object                            `class`, what is in `__dict__` (`state`) and in `slots`;
                                       for subclasses of builtins also `of` and its content `v`
     namedtuple namespace proxy        local named tuples; SimpleNamespace; MappingProxyType
-    enum class function               by name
+    enum torch_enum class function    by name
     method partial                    with what they are bound to
     tensor                            index `i`; `leaf` false where autograd made it; `parameter`;
                                       `class`, `state` and `slots` where there are any

@@ -20,6 +20,19 @@ FUNCTION_HOMES = (
 """Where built-in functions that do not know their module are looked for, in this order."""
 
 
+_IMMUTABLE_OR_CLOSED = (1 << 7) | (1 << 8)
+"""Py_TPFLAGS_DISALLOW_INSTANTIATION and Py_TPFLAGS_IMMUTABLETYPE: types written in C."""
+
+_HEAP = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE; types without it are written in C."""
+
+
+def is_native(kind: type) -> bool:
+    """Is a class written in C?"""
+    flags = kind.__flags__
+    return not flags & _HEAP or bool(flags & _IMMUTABLE_OR_CLOSED)
+
+
 def mro(kind: type) -> tuple[type, ...]:
     """Return the method resolution order without asking the metaclass."""
     chain: tuple[type, ...] = _mro(kind)
@@ -57,16 +70,21 @@ def importable_class(kind: type) -> str | None:
 
 def importable_function(function: Any) -> str | None:
     """Return `module:qualname` of a function that is found under that name, else None."""
+    owner = getattr(function, "__objclass__", None)  # of a method that is written in C
+    if isinstance(owner, type):
+        title = importable_class(owner)
+        return None if title is None else f"{title}.{function.__name__}"
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     if not isinstance(qualname, str):
         return None
     if isinstance(module, str) and _is(find(module, qualname), function):
         return f"{module}:{qualname}"
-    short = qualname.rpartition(".")[2]
-    for home in FUNCTION_HOMES:
-        if vars(sys.modules[home]).get(short) is function:
-            return f"{home}:{short}"
+    # `torch.nn.functional.max_pool2d` has its name only in `__name__`
+    for short in (qualname.rpartition(".")[2], str(getattr(function, "__name__", ""))):
+        for home in FUNCTION_HOMES:
+            if vars(sys.modules[home]).get(short) is function:
+                return f"{home}:{short}"
     return None
 
 

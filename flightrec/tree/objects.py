@@ -12,7 +12,8 @@ from flightrec.errors import CannotRebuildError
 from flightrec.tree.containers import SHAPES, TAGS
 from flightrec.tree.holes import Hole
 from flightrec.tree.local import is_namedtuple, write_namedtuple
-from flightrec.tree.naming import class_name, importable_class, mro
+from flightrec.tree.naming import class_name, importable_class, is_native, mro
+from flightrec.tree.native import native_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from flightrec.tree.decoder import Decoder
     from flightrec.tree.encoder import Encoder
     from flightrec.tree.nodes import Node, Tagged
-
-_IMMUTABLE_OR_CLOSED = (1 << 7) | (1 << 8)
-"""Py_TPFLAGS_DISALLOW_INSTANTIATION and Py_TPFLAGS_IMMUTABLETYPE: types written in C."""
-
-_HEAP = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE; types without it are written in C."""
 
 OUTSIDE: Mapping[str, str] = {
     "logging": "a logger",
@@ -81,15 +76,10 @@ def _members(kind: type) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (name, member)
         for base in mro(kind)
-        if not _is_builtin(base)
+        if not is_native(base)
         for name, member in list(vars(base).items())
         if type(member) is MemberDescriptorType
     )
-
-
-def _is_builtin(kind: type) -> bool:
-    flags = kind.__flags__
-    return not flags & _HEAP or bool(flags & _IMMUTABLE_OR_CLOSED)
 
 
 _VERDICTS: WeakKeyDictionary[type, str | None] = WeakKeyDictionary()
@@ -117,7 +107,7 @@ def _judge(kind: type) -> str | None:
         if base is Generic:
             continue
         new = vars(base).get("__new__")
-        if _is_builtin(base) or (new is not None and type(new) is type(object.__new__)):
+        if is_native(base) or (new is not None and type(new) is type(object.__new__)):
             return f"{base.__name__} keeps its state where Python cannot see it"
     return None
 
@@ -126,6 +116,10 @@ def write_object(encoder: Encoder, value: Any, name: str) -> Node:
     """Class by name, content of the builtin it derives from if any, attributes and slots."""
     kind = type(value)
     why = why_opaque(kind)
+    if why is not None:
+        node = native_node(value)
+        if node is not None:
+            return node
     title = importable_class(kind)
     if title is None and why is None:
         if is_namedtuple(kind):
@@ -139,13 +133,13 @@ def write_object(encoder: Encoder, value: Any, name: str) -> Node:
     why = encoder.afford(items=size + len(held) + len(slots))
     if why is not None:
         return encoder.missing(value, name, why)
-    node = encoder.open(value, "object")
-    node["class"] = title
+    made = encoder.open(value, "object")
+    made["class"] = title
     if shape is not None:
-        node["of"] = TAGS[shape.base]
-        shape.write(encoder, value, node, name)
-    write_state(encoder, node, held, slots, name)
-    return node
+        made["of"] = TAGS[shape.base]
+        shape.write(encoder, value, made, name)
+    write_state(encoder, made, held, slots, name)
+    return made
 
 
 def write_state(
