@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import schemas
-from flightrec.incident.layout import DTYPES
-from flightrec.incident.migrate import FORMAT, HISTORY
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "schemas"
 
@@ -63,14 +61,6 @@ def test_a_stale_file_is_named_and_written_anew(script, monkeypatch, tmp_path, c
 def test_a_missing_file_is_stale(script, monkeypatch, capsys):
     assert run(script, monkeypatch, "--check") == 1
     assert "schemas/incident.schema.json is stale" in capsys.readouterr().out
-
-
-def test_the_layout_names_what_a_reader_needs():
-    text = schemas.text("layout.md")
-    assert f"Format {FORMAT}." in text
-    assert all(f"| {name} |" in text for name in DTYPES)
-    assert all(change in text for change in HISTORY.values())
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_every_json_schema_is_json():
