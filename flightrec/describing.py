@@ -10,15 +10,16 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from flightrec.guard import FAULTS, strict
 from flightrec.needs import Need, Role, names_in, never
 from flightrec.tree.code import write_builtin, write_method
 from flightrec.tree.encoder import Encoder
 from flightrec.tree.naming import class_name, importable_class, mro
 from flightrec.tree.objects import state_of, why_opaque
-from flightrec.wrappers import installs_itself, known_hook, unpatched, wrapped
+from flightrec.wrappers import installs_itself, is_ours, known_hook, unpatched, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flightrec.tree import Node, Tagged, TensorTable
 
@@ -85,8 +86,7 @@ class ModuleEncoder(Encoder):
         self._owners: dict[int, tuple[nn.Module, str]] = {}
         self._noted: set[str] = set()
         for key, root in roots.items():
-            for name, module in root.named_modules():
-                label = ".".join(filter(None, (key, name)))
+            for label, module in _walk(root, key):
                 self._labels.setdefault(id(module), label)
                 self._note_hooks(module)
 
@@ -112,7 +112,17 @@ class ModuleEncoder(Encoder):
         """Write all modules that were met; what they hold may bring more."""
         while self._queue:
             module, label = self._queue.pop(0)
-            self.entries.append(self._entry(module, label))
+            try:
+                entry = self._entry(module, label)
+            except Exception as fault:
+                FAULTS["structure"] += 1
+                if strict():
+                    raise
+                why = f"{type(fault).__name__} while it was described"
+                entry = {"$": "module", "name": label, "training": True}
+                entry["missing"] = {"what": label or "model", "why": why}
+                self.note(label or "model", why)
+            self.entries.append(entry)
 
     def note(self, what: str, why: str, *, once: str = "") -> None:
         """List something in `not_captured`, once for each `once` (or `what`)."""
@@ -156,7 +166,11 @@ class ModuleEncoder(Encoder):
     def _entry(self, module: nn.Module, label: str) -> Tagged:
         kind = type(module)
         self.classes.update(base for base in mro(kind) if base is not object)
-        node: Tagged = {"$": "module", "name": label, "training": module.training}
+        node: Tagged = {
+            "$": "module",
+            "name": label,
+            "training": _dict_of(module).get("training") is True,
+        }
         through = wrapped(module)
         if through is not None:
             child, wrapper = through
@@ -267,12 +281,24 @@ class ModuleEncoder(Encoder):
         return [[name, self.encode(value, f"{start}{name}")] for name, value in found.items()]
 
 
-def is_ours(hook: Any) -> bool:
-    """Was a hook hung there by the recorder itself?"""
-    hook = getattr(hook, "func", hook)
-    hook = getattr(hook, "__func__", hook)
-    home = getattr(hook, "__module__", None) or type(hook).__module__
-    return str(home).partition(".")[0] == "flightrec"
+def _walk(root: nn.Module, key: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield modules as `named_modules()` does, each once, without calling their own methods."""
+    seen: set[int] = set()
+    stack = [(key, root)]
+    while stack:
+        label, module = stack.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield label, module
+        children = _dict_of(module).get("_modules")
+        if isinstance(children, dict):
+            found = [
+                (f"{label}.{name}" if label else str(name), child)
+                for name, child in children.items()
+                if isinstance(child, nn.Module)
+            ]
+            stack += reversed(found)
 
 
 def _uninitialized(value: Any) -> Node:

@@ -125,8 +125,11 @@ class SourceFinder(MetaPathFinder, Loader):
 
 
 @contextmanager
-def _search_path(extra: Sequence[Path], finder: SourceFinder | None) -> Iterator[None]:
-    """Look on `extra` first, as a script's own folder is; afterwards it stays, but last."""
+def search_path(extra: Sequence[Path], finder: SourceFinder | None) -> Iterator[None]:
+    """Import from `extra` and `finder` first, as from a script's own folder.
+
+    Afterwards `extra` stays, but last, for what is imported when something runs.
+    """
     added = [str(folder) for folder in extra if str(folder) not in sys.path]
     sys.path[:0] = added
     if finder is not None:
@@ -147,7 +150,7 @@ def import_module(
     """Import `module`; whatever it raises becomes a `CodeMissingError` that says what to do."""
     importlib.invalidate_caches()
     try:
-        with _search_path(extra, finder):
+        with search_path(extra, finder):
             return importlib.import_module(module)
     except ModuleNotFoundError as fault:
         top = module.partition(".")[0]

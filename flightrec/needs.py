@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from flightrec.types import Json
-
-NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-"""A dotted name, of a module or inside one."""
 
 
 class Role(StrEnum):
@@ -86,12 +82,17 @@ def is_named(module: str, names: Iterable[str]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
+def is_name(text: str) -> bool:
+    """Is it a dotted name, of a module or inside one?"""
+    return all(part.isidentifier() for part in text.split("."))
+
+
 def never(need: Need) -> str | None:
     """Say why no option lets an incident use this name, or None where one might.
 
     The recording side asks this too, so that nothing is written that could not be read.
     """
-    if not NAME.fullmatch(need.module) or not NAME.fullmatch(need.qualname):
+    if not is_name(need.module) or not is_name(need.qualname):
         return "it is not a name that can be imported"
     if is_listed(need):
         return None

@@ -50,12 +50,20 @@ class ModuleDecoder(Decoder):
         "weakref": lambda decoder, node: decoder.read_weakref(node),
         "handle": lambda decoder, node: decoder.read_handle(node),
         "apply": lambda decoder, node: decoder.read_apply(node),
-        "uninitialized": lambda _decoder, node: _read_uninitialized(node),
+        "uninitialized": lambda decoder, node: decoder.read_uninitialized(node),
+        "device": lambda decoder, node: decoder.place(node["v"]),
+        "torch_generator": lambda decoder, node: decoder.read_generator(node),
     }
 
-    def __init__(self, tensors: Callable[[int], torch.Tensor], trust: Trust) -> None:
-        """Take tensors by index, and code as far as `trust` allows."""
+    def __init__(
+        self,
+        tensors: Callable[[int], torch.Tensor],
+        trust: Trust,
+        place: Callable[[str], torch.device] = torch.device,
+    ) -> None:
+        """Take tensors by index, code as far as `trust` allows, devices by recorded name."""
         super().__init__(tensors, trust)
+        self.place = place
         self._trust = trust
         self._modules: list[nn.Module] = []
 
@@ -93,6 +101,25 @@ class ModuleDecoder(Decoder):
         made.extra_dict_ref = ()
         made.id = number
         RemovableHandle.next_id = max(RemovableHandle.next_id, number + 1)
+        return made
+
+    def read_generator(self, node: Tagged) -> torch.Generator:
+        """A generator; on another kind of device its state means nothing and is left out."""
+        device = self.place(node["device"])
+        if device.type == torch.device(node["device"]).type:
+            return Decoder.readers["torch_generator"](self, node)  # type: ignore[no-any-return]
+        return torch.Generator(device)
+
+    def read_uninitialized(self, node: Tagged) -> torch.Tensor:
+        """A parameter or buffer of a lazy module that has not seen its input yet."""
+        kind: Any = (
+            nn.UninitializedParameter if node["parameter"] is True else nn.UninitializedBuffer
+        )
+        made: torch.Tensor = kind(
+            requires_grad=node["requires_grad"] is True,
+            dtype=DTYPES[node["dtype"]],
+            device=self.place(node["device"]),
+        )
         return made
 
     def read_apply(self, node: Tagged) -> Any:
@@ -187,10 +214,3 @@ def _autocast(node: Mapping[str, Any]) -> AutocastForward:
         cache=node["cache"] is True,
         float32=node["float32"] is True,
     )
-
-
-def _read_uninitialized(node: Tagged) -> torch.Tensor:
-    options = {"dtype": DTYPES[node["dtype"]], "device": node["device"]}
-    if node["parameter"] is True:
-        return nn.UninitializedParameter(requires_grad=node["requires_grad"] is True, **options)
-    return nn.UninitializedBuffer(requires_grad=node["requires_grad"] is True, **options)

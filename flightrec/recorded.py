@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flightrec.errors import CodeMissingError
-from flightrec.importing import SourceFinder, import_module, locate
+from flightrec.importing import SourceFinder, import_module, locate, search_path
 from flightrec.script import ADVICE, load_script
 from flightrec.source import (
     SCRIPT_MODULES,
@@ -78,7 +78,7 @@ class RecordedCode:
         found = [self._root]
         for name in sorted(self._modules()):
             for path in self.candidates(name)[:1]:
-                folder = _import_root(name, path)
+                folder = _import_root(name, path, self._files.get(name, {}).get("package"))
                 if folder is not None and self._may_run(name, path):
                     found.append(folder)
         return list(dict.fromkeys(found))
@@ -92,10 +92,11 @@ class RecordedCode:
             if self._code == "recorded" and not self._is_unchanged(module, module_file(module)):
                 return self._load_private(module) or loaded
             return loaded
-        names = self._modules()
-        packages = {name[:dot] for name in names for dot in _dots(name)}
-        finder = SourceFinder(self._provide, frozenset(packages))
-        return import_module(module, self.folders(), finder)
+        return import_module(module, self.folders(), self._finder())
+
+    def _finder(self) -> SourceFinder:
+        packages = {name[:dot] for name in self._modules() for dot in _dots(name)}
+        return SourceFinder(self._provide, frozenset(packages))
 
     def _modules(self) -> set[str]:
         return {*self._files, *(name for name in self._texts if ":" not in name)}
@@ -168,10 +169,8 @@ class RecordedCode:
         text, filename = self._script_text(module)
         wanted = frozenset(self._wanted)
         package = self._files.get(module, {}).get("package", "")
-        for folder in self.folders():
-            if str(folder) not in sys.path:
-                sys.path.append(str(folder))
-        script = load_script(text, filename=filename, wanted=sorted(wanted), package=package)
+        with search_path(self.folders(), self._finder()):
+            script = load_script(text, filename=filename, wanted=sorted(wanted), package=package)
         self._scripts[module] = script, wanted
         return script
 
@@ -201,10 +200,11 @@ def _dots(name: str) -> list[int]:
     return [index for index, letter in enumerate(name) if letter == "."]
 
 
-def _import_root(module: str, path: Path) -> Path | None:
+def _import_root(module: str, path: Path, package: Any) -> Path | None:
     """Return the folder from which `module` would be imported if it lies at `path`."""
     if module in SCRIPT_MODULES:
-        return path.parent
+        depth = len(package.split(".")) if isinstance(package, str) and package else 0
+        return path.parents[depth] if depth < len(path.parents) else None
     parts = module.split(".")
     stem = path.parent if path.name == "__init__.py" else path.with_suffix("")
     if list(stem.parts[-len(parts) :]) != parts:

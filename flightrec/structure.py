@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from flightrec import source
 from flightrec.describing import ModuleEncoder
 from flightrec.errors import CorruptIncidentError
@@ -16,7 +18,6 @@ from flightrec.trust import files_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
     from torch import nn
 
     from flightrec.tree import Node, TensorTable
@@ -75,13 +76,18 @@ def needed_names(node: Node) -> set[str]:
 
 
 def rebuild(
-    node: Node, tensors: Callable[[int], torch.Tensor], trust: Trust
+    node: Node,
+    tensors: Callable[[int], torch.Tensor],
+    trust: Trust,
+    *,
+    place: Callable[[str], torch.device] = torch.device,
 ) -> dict[str, nn.Module]:
     """Make the modules of a description again, by the names they were described under.
 
     `tensors(i)` gives the i-th tensor of the table, the same object every time. All names are
     checked before anything is imported. Afterwards `trust.changed` lists code whose text
-    differs from the recorded one.
+    differs from the recorded one. `place` says where what was on a device (its recorded name,
+    such as `cuda:0`) is to be now: devices that modules hold, and their generators.
     Raises `UntrustedNameError`, `CodeMissingError`, `CannotRebuildError`, and
     `CorruptIncidentError` for a node that is none.
     """
@@ -90,7 +96,7 @@ def rebuild(
     try:
         trust.learn(files_of(node))
         trust.check(needs_of(node))
-        decoder = ModuleDecoder(tensors, trust)
+        decoder = ModuleDecoder(tensors, trust, place)
         decoder.fill(node["modules"])
         return {str(key): decoder.decode(root) for key, root in node["roots"]}
     except (LookupError, TypeError, ValueError, AttributeError) as fault:

@@ -16,11 +16,11 @@ from torch import nn
 from flightrec.errors import CodeMissingError, CorruptIncidentError, UntrustedNameError, UsageError
 from flightrec.importing import import_module, locate
 from flightrec.needs import (
-    NAME,
     Need,
     Role,
     is_forward,
     is_listed,
+    is_name,
     is_named,
     listed,
     listed_functions,
@@ -61,7 +61,7 @@ class Trust:
         Raises `UsageError` for something that is no name.
         """
         for name in names:
-            if name != "." and not NAME.fullmatch(name):
+            if name != "." and not is_name(name):
                 raise UsageError(f"--trust takes a package, a module or '.', got {name!r}")
         if code not in ("installed", "recorded"):
             raise UsageError(f"--code takes installed or recorded, got {code!r}")

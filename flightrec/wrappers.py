@@ -124,6 +124,14 @@ def unpatched(
     return state, None, note
 
 
+def is_ours(hook: Any) -> bool:
+    """Was a hook hung there by the recorder itself?"""
+    hook = getattr(hook, "func", hook)
+    hook = getattr(hook, "__func__", hook)
+    home = getattr(hook, "__module__", None) or type(hook).__module__
+    return str(home).partition(".")[0] == "flightrec"
+
+
 def installs_itself(hook: Any) -> bool:
     """Is this a hook that its library hangs up again by itself, when it is needed?"""
     return getattr(hook, "__module__", None) in LAZY_HOOKS

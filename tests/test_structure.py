@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune, rnn
 
+from flightrec import describing
 from flightrec.errors import CannotRebuildError, CorruptIncidentError
 from flightrec.structure import describe, needed_names, rebuild
 from flightrec.tree import TensorLoader, TensorTable
@@ -550,6 +551,77 @@ def test_deep_nesting_needs_no_deep_stack():
         net = outer
     twin = rebuilt(net)
     assert len(list(twin.modules())) == 301
+
+
+class Bare(nn.Module):
+    """Was never initialised as a module, which some wrappers do on purpose."""
+
+    def __init__(self):
+        self.__dict__["value"] = 3
+
+    def forward(self, x):
+        return x * self.value
+
+
+def test_a_module_that_was_never_initialised():
+    net = nn.Module()
+    net.__dict__["odd"] = Bare()
+    assert rebuilt(net).odd.value == 3
+
+
+class Größe(nn.Linear):
+    pass
+
+
+def test_names_in_other_scripts():
+    net = Größe(2, 2)
+    assert_same(net, rebuilt(net), torch.ones(1, 2))
+
+
+def test_devices_are_moved_to_where_they_are_said_to_be():
+    net = nn.Module()
+    net.device = torch.device("cuda", 1)
+    table = TensorTable()
+    node = describe({"": net}, table).node
+    made = {"$": "torch_generator", "device": "cuda:1", "state": None, "default": False}
+    node["modules"][0]["state"].append(["gen", made])
+
+    def place(name):
+        assert name == "cuda:1"
+        return torch.device("cpu")
+
+    twin = rebuild(node, lambda i: pytest.fail("no tensors"), Trust(), place=place)[""]
+    assert twin.device == torch.device("cpu")
+    assert twin.gen.device == torch.device("cpu")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_distributed_wrappers_are_seen_through(tmp_path):
+    dist = torch.distributed
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("no gloo")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        inner = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        net = nn.parallel.DistributedDataParallel(inner)
+        twin = rebuilt(net, notes=["model: DistributedDataParallel"])
+        assert_same(net, twin, torch.randn(3, 2))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_fault_of_ours_costs_one_module(monkeypatch):
+    monkeypatch.setenv("FLIGHTREC_STRICT", "0")
+    monkeypatch.setattr(
+        describing, "wrapped", lambda module: 1 / 0 if type(module) is nn.ReLU else None
+    )
+    models, description = through_json(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    assert description.not_captured == [
+        {"what": "1", "why": "ZeroDivisionError while it was described"}
+    ]
+    assert models[""][0](torch.ones(1, 2)).shape == (1, 2)
+    with pytest.raises(CannotRebuildError, match="ZeroDivision"):
+        models[""](torch.ones(1, 2))
 
 
 def test_sources_and_names():
