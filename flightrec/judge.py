@@ -128,21 +128,32 @@ class Judge:
     def end_step(self, record: StepRecord) -> bool:
         """Carry on or close what is open; return whether the step was bad."""
         kinds = {FAMILIES.get(f.kind, f.kind) for f in self.findings if f.level == "capture"}
-        if self.nonfinite(record) and "nonfinite" in self._open:
+        if "nonfinite" in self._open and self._stays_bad(record):
             kinds.add("nonfinite")
         for family, (incident, step) in list(self._open.items()):
             if family in kinds or step == record.step:
                 self._open[family] = (incident, record.step)
             else:
                 del self._open[family]
-        return bool(kinds) or self.nonfinite(record)
+        return bool(kinds)
 
-    def nonfinite(self, record: StepRecord) -> bool:
-        """Is any site of this step not finite that was finite before the run?"""
-        bad_S = record.stats_SK[:, Stat.NAN] + record.stats_SK[:, Stat.INF] > 0
-        return bool(bad_S.any()) and any(
-            record.sites[row] not in self._known_bad for row in np.flatnonzero(bad_S)
+    def bad_gradient(self, record: StepRecord) -> bool:
+        """Is a gradient of this step not finite, whatever a scaler makes of it?"""
+        return any(site.kind == "param_grad" for site in self._bad_sites(record))
+
+    def _stays_bad(self, record: StepRecord) -> bool:
+        """Does a value that no mask explains stay bad: a NaN anywhere, or an infinite loss?"""
+        return any(
+            site.kind == "loss" or record.stats_SK[row, Stat.NAN] > 0
+            for row, site in enumerate(record.sites)
+            if site in self._bad_sites(record)
         )
+
+    def _bad_sites(self, record: StepRecord) -> set[Site]:
+        bad_S = record.stats_SK[:, Stat.NAN] + record.stats_SK[:, Stat.INF] > 0
+        if not bad_S.any():
+            return set()
+        return {record.sites[row] for row in np.flatnonzero(bad_S)} - self._known_bad
 
 
 def fingerprint(kind: str, site: Site | None, code: str) -> str:

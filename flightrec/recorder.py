@@ -228,8 +228,8 @@ class FlightRecorder:
         with guarded("step end", session.faults):
             session.end_step(error)
         session.tape.entry = None
-        if session.made and error is None:
-            made, session.made = session.made, []
+        if session.desk.made and error is None:
+            made, session.desk.made = session.desk.made, []
             with guarded("on_incident", session.faults):
                 self._react(made)
 
@@ -271,7 +271,13 @@ class FlightRecorder:
         )
 
     def _sum_up(self, session: Session, filing: Filing, *, done: bool) -> None:
-        dropped = session.dropped + session.tape.dropped + filing.dropped + session.faults
+        dropped = (
+            session.dropped
+            + session.desk.dropped
+            + session.tape.dropped
+            + filing.dropped
+            + session.faults
+        )
         wall = time.perf_counter() - self._began
         self._ended = session
         log.info(
@@ -295,7 +301,7 @@ class FlightRecorder:
                 collect_code(diff_bytes=self._settings.diff_bytes) if self._settings.code else None
             )
             if self._session is not None:
-                self._session.code = self._late["code"]
+                self._session.desk.code = self._late["code"]
 
     def _collected(self) -> dict[str, Any]:
         """Return the manifest entries that were found in the background."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from flightrec.buffers.ring import Ring
-from flightrec.dossier import Dossier, What
-from flightrec.incident.layout import new_id
-from flightrec.judge import Facts, Judge, fingerprint
-from flightrec.meter import Meter, finite
+from flightrec.desk import Desk
+from flightrec.dossier import Dossier
+from flightrec.judge import Judge
+from flightrec.meter import Meter
 from flightrec.outlets import Outlets
 from flightrec.probes.backward import BackwardProbe
 from flightrec.probes.forward import ForwardProbe, Members
@@ -24,7 +23,7 @@ from flightrec.probes.parameters import ParameterProbe
 from flightrec.probes.state import StateProbe
 from flightrec.rng import Generators
 from flightrec.tape import Tape, public_name
-from flightrec.types import Finding, Site, Stat
+from flightrec.types import Stat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from flightrec.filing import Filing
     from flightrec.identity import Run
     from flightrec.protocols import Detector
-    from flightrec.types import Json, StepRecord
+    from flightrec.types import Site
 
 Method = TypeVar("Method", bound="Callable[..., Any]")
 
@@ -94,8 +93,7 @@ class Session:
         """Build everything around `roots`; nothing is hooked before `start`."""
         self.settings = settings
         self.filing = filing
-        self.faults: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
+        self.dropped = filing.dropped
         self.cost = 0.0
         self._timing = False
         self.steps = 0
@@ -112,10 +110,10 @@ class Session:
             step_bytes=settings.ring_bytes,
             device_bytes=settings.device_bytes,
             reserve=self._reserve,
+            dropped=self.dropped,
         )
         self.meter = Meter(self.tape)
-        self._trains = bool(optimizers)
-        self.dossier = Dossier(
+        dossier = Dossier(
             roots,
             optimizers,
             settings,
@@ -126,22 +124,23 @@ class Session:
             parameters=self.parameters,
             detectors=detectors,
         )
-        self.judge = Judge(detectors, self._bad_buffers(), self.faults)
-        self.forward = ForwardProbe(Members(roots), self, self.faults)
-        self.backward = BackwardProbe(self, self.faults)
-        self.updates = OptimizerProbe(self, self.parameters.owns, self.faults)
-        self.made: list[str] = []
-        self.code: Json = None
-        self.outlets = Outlets(settings.sinks, self.faults)
+        self.desk = Desk(
+            tape=self.tape,
+            meter=self.meter,
+            ring=self.ring,
+            judge=Judge(detectors, self._bad_buffers(), self.dropped),
+            parameters=self.parameters,
+            dossier=dossier,
+            filing=filing,
+            dropped=self.dropped,
+            trains=bool(optimizers),
+        )
+        self.forward = ForwardProbe(Members(roots), self, self.dropped)
+        self.backward = BackwardProbe(self, self.dropped)
+        self.updates = OptimizerProbe(self, self.parameters.owns, self.dropped)
+        self.outlets = Outlets(settings.sinks, self.dropped)
         self._handles: list[RemovableHandle] = []
-        self._manual: tuple[str, str] | None = None
-        self._pending = False
-        self._gradients: list[tuple[str, torch.Tensor]] | None = None
-        self._looked: object = None
-        self._looked_rows = 0
-        self._suspicious = False
         self._updated_inside = False
-        self._learning = False
         self._withheld: list[tuple[nn.Parameter, torch.Tensor]] = []
         self._finder: StepFinder | None = None
 
@@ -186,14 +185,8 @@ class Session:
         """Open a step."""
         if self._finder is None:
             self._reset_probes()
-        self.judge.begin_step()
-        self._pending = False
-        self._suspicious = False
+        self.desk.begin_step()
         self._updated_inside = False
-        self._learning = False
-        self._looked, self._looked_rows = None, 0
-        self._gradients = None
-        self.made = []
         self.meter.reset()
         data = self.tape.begin_step(step, batch)
         if data is not None:
@@ -212,16 +205,15 @@ class Session:
             return
         if self.meter.updated:
             self.parameters.measure_share(self.tape.slab)
-        record = self._look(update=self.meter.updated)
+        record = self.desk.look(update=self.meter.updated)
         seconds = self.tape.end_step()
-        asked = self._manual is not None and not self.tape.segment.updated
-        if self._pending or asked or isinstance(error, Exception):
-            self._draft(error)
+        if self.desk.wanted or isinstance(error, Exception):
+            self.desk.draft(error)
         if error is not None:
             self._reset_probes()
         record = self.meter.finished(record, seconds)
         entry.record = record
-        entry.bad = self.judge.end_step(record) or error is not None
+        entry.bad = self.desk.end_step(record) or error is not None
         self.tape.entry = None
         self.steps += 1
         self.seconds += seconds
@@ -244,9 +236,7 @@ class Session:
 
     def arm(self, reason: str) -> str:
         """Ask for an incident of the running or the next step; return its id."""
-        incident = new_id()
-        self._manual = (incident, reason)
-        return incident
+        return self.desk.ask(reason)
 
     def fire(self, reason: str) -> None:
         """Ask for an incident from a signal handler or another thread; only leaves a note."""
@@ -296,20 +286,17 @@ class Session:
             return
         self.meter.end("backward")
         self.tape.end_backward()
-        self._look(update=self.updates.inside or self._updated_inside)
-        if self._suspicious:
-            self._gradients = [(n, g.detach().clone()) for n, g in self.parameters.gradients()]
-        else:
-            self._gradients = None
-        if self._pending and self.updates.inside:
-            self._draft(None)
+        self.desk.look(update=self.updates.inside or self._updated_inside)
+        self.desk.keep_gradients()
+        if self.desk.pending and self.updates.inside:
+            self.desk.draft(None)
 
     @timed
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """The last moment with the weights that failed."""
         if self.tape.entry is None or skipped_by_scaler(optimizer):
             return
-        self._trains = True
+        self.desk.trains = True
         self.meter.lr = float(optimizer.param_groups[0].get("lr", math.nan))
         if torch._C._current_autograd_node() is not None:
             # an optimizer inside the backward: judged when the backward ends
@@ -319,10 +306,10 @@ class Session:
         self.meter.begin("optimizer")
         if not self.tape.backwards:
             self.tape.missed_backward()
-        if self._suspicious or self.tape.slab.pending:
-            self._look(update=True)
-        if self._pending or self._manual is not None:
-            made = self._draft(None)
+        if self.desk.suspicious or self.tape.slab.pending:
+            self.desk.look(update=True)
+        if self.desk.wanted:
+            made = self.desk.draft(None)
             if made is not None and self.settings.on_incident == "skip":
                 self._withhold(optimizer)
 
@@ -350,114 +337,3 @@ class Session:
                 if parameter.grad is not None:
                     self._withheld.append((parameter, parameter.grad))
                     parameter.grad = None
-
-    # Judging.
-
-    def _look(self, *, update: bool) -> StepRecord:
-        """Read the slab and ask the detectors, where there is anything new to ask about."""
-        self.tape.slab.read()
-        record = self.meter.record()
-        new = slice(self._looked_rows, None)
-        self._looked_rows = len(record.sites)
-        fresh = (self.tape.backwards, len(self.tape.segment.calls), record.loss)
-        if fresh == self._looked and not self._suspicious and finite(record.stats_SK[new]):
-            return record
-        self._looked = fresh
-        facts = Facts(
-            {
-                "update": lambda: update,
-                "backward": lambda: self.tape.backwards > 0,
-                "learning_from_zero": self._learns_from_zero,
-                "trains": lambda: self._trains,
-            }
-        )
-        if self.judge.look(self.ring.history, record, facts):
-            self._pending = True
-        self._suspicious = self._pending or self.judge.nonfinite(record)
-        return record
-
-    def _learns_from_zero(self) -> bool:
-        """Ask the parameters; after the update they no longer show it, so a yes is kept."""
-        self._learning = self._learning or self.parameters.learns_from_zero()
-        return self._learning
-
-    # Drafting.
-
-    def _draft(self, error: BaseException | None) -> str | None:
-        """Copy the incident out of the live run; return its id, None where it is only counted."""
-        record = self.meter.finished(self.meter.record(), self.tape.elapsed())
-        self._pending = False
-        manual, self._manual = self._manual, None
-        kind, finding, reason = self._what(record, error, manual)
-        site = finding.site if finding is not None else None
-        commit = self._commit()
-        why = self.filing.refuses()
-        if manual is None and why is None:
-            why = self.judge.repeats(kind, site, record.step, commit)
-        if why is not None:
-            self.dropped[f"{kind}: {why}"] += 1
-            return None
-        incident = new_id() if manual is None else manual[0]
-        gradients, unavailable = self._kept_gradients()
-        entry = self.tape.entry
-        assert entry is not None
-        draft = self.dossier.build(
-            What(
-                id=incident,
-                kind=kind,
-                reason=reason,
-                finding=finding,
-                findings=tuple(self.judge.findings),
-                fingerprint=fingerprint(kind, site, commit),
-                error=error,
-            ),
-            record,
-            entry,
-            self.tape.segment,
-            self.ring,
-            gradients=gradients,
-            gradients_unavailable=unavailable,
-            unrecorded=self.tape.not_captured,
-            dropped=self.dropped + self.tape.dropped + self.filing.dropped + self.faults,
-        )
-        if not self.filing.submit(draft, _where(site, error)):
-            return None
-        self.judge.report(kind, site, record.step, commit, incident)
-        self.made.append(incident)
-        return incident
-
-    def _what(
-        self, record: StepRecord, error: BaseException | None, manual: tuple[str, str] | None
-    ) -> tuple[str, Finding | None, str]:
-        """Return kind, finding and reason of what is to be drafted."""
-        if any(finding.level == "capture" for finding in self.judge.findings):
-            kind, finding = self.judge.verdict(record)
-            reason = finding.text or f"{finding.detector}: {finding.value} (limit {finding.limit})"
-            return kind, finding, reason
-        if isinstance(error, Exception):
-            return "exception", None, f"{type(error).__name__} left the step"
-        assert manual is not None
-        return "manual", None, manual[1]
-
-    def _commit(self) -> str:
-        commit = self.code.get("commit") if isinstance(self.code, dict) else None
-        return str(commit) if commit else ""
-
-    def _kept_gradients(self) -> tuple[list[tuple[str, torch.Tensor]], str | None]:
-        """Return gradients as the last backward left them, or none and why."""
-        if not self.tape.segment.backwards:
-            return [], None
-        if self._gradients is not None:
-            return self._gradients, None
-        if self.parameters.versions() != self.tape.gradient_versions:
-            return [], (
-                "gradients were changed between the backward and the capture "
-                "(clipped, unscaled or cleared)"
-            )
-        return list(self.parameters.gradients()), None
-
-
-def _where(site: Site | None, error: BaseException | None) -> str:
-    if site is not None:
-        return f"{site.module or 'the model'} ({site.kind}{f' {site.leaf}' if site.leaf else ''})"
-    return "the step" if error is None else f"the step ({type(error).__name__})"

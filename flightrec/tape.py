@@ -52,6 +52,7 @@ class Tape:
         step_bytes: int,
         device_bytes: int,
         reserve: Callable[[int], None],
+        dropped: Counter[str],
     ) -> None:
         """Record `roots`; copy at most `step_bytes` of inputs and keep `device_bytes` of grads.
 
@@ -71,7 +72,7 @@ class Tape:
         self.slab = Slab()
         self.segment = SegmentRecord(first_step=0)
         self.entry: StepEntry | None = None
-        self.dropped: Counter[str] = Counter()
+        self._dropped = dropped
         self.not_captured: dict[str, str] = {}
         self.backwards = 0
         self.gradient_versions: list[int] = []
@@ -207,7 +208,7 @@ class Tape:
             segment.unavailable = (
                 f"gradients at the outputs exceed device_bytes={self._device_bytes}"
             )
-            self.dropped["gradients at outputs over device_bytes"] += 1
+            self._dropped["gradients at outputs over device_bytes"] += 1
             return
         segment.gradient_bytes += size
         segment.backwards[-1].gradients.append((call, leaf, gradient, gradient._version))
@@ -250,7 +251,7 @@ class Tape:
             self._reserve(held)
         else:
             table = entry.references
-            self.dropped["inputs kept by reference: over ring_bytes"] += 1
+            self._dropped["inputs kept by reference: over ring_bytes"] += 1
         encoder = Encoder(table, modules=self._modules)
         node = encoder.encode(value, name=name)
         table.freeze()
