@@ -132,7 +132,7 @@ class FlightRecorder:
         session.start()
         _RECORDED.update(self._roots.values())
         self._filing, self._session = filing, session
-        with guarded("start", session.faults):
+        with guarded("start", session.dropped):
             self._announce()
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class FlightRecorder:
         for root in self._roots.values():
             _RECORDED.discard(root)
         done = filing.close()
-        with guarded("close", session.faults):
+        with guarded("close", session.dropped):
             self._sum_up(session, filing, done=done)
 
     def step(self, batch: object = None, *, step: int | None = None) -> _Step:
@@ -163,14 +163,14 @@ class FlightRecorder:
         """Tell the loss of the running step; a tensor of any shape and device, or a number."""
         session = self._session
         if session is not None and session.tape.entry is not None:
-            with guarded("loss", session.faults):
+            with guarded("loss", session.dropped):
                 session.set_loss(loss)
 
     def log(self, **scalars: float) -> None:
         """Keep further numbers with the running step."""
         session = self._session
         if session is not None and session.tape.entry is not None:
-            with guarded("log", session.faults):
+            with guarded("log", session.dropped):
                 session.log(scalars)
 
     def capture(self, reason: str) -> str:
@@ -216,7 +216,7 @@ class FlightRecorder:
             self._next = number
         if session is None or self._paused or session.tape.entry is not None:
             return False
-        with guarded("step begin", session.faults):
+        with guarded("step begin", session.dropped):
             session.begin_step(self._next, batch)
         self._next += 1
         return True
@@ -225,12 +225,12 @@ class FlightRecorder:
         session = self._session
         if session is None:
             return
-        with guarded("step end", session.faults):
+        with guarded("step end", session.dropped):
             session.end_step(error)
         session.tape.entry = None
         if session.desk.made and error is None:
             made, session.desk.made = session.desk.made, []
-            with guarded("on_incident", session.faults):
+            with guarded("on_incident", session.dropped):
                 self._react(made)
 
     def _react(self, made: list[str]) -> None:
@@ -271,13 +271,7 @@ class FlightRecorder:
         )
 
     def _sum_up(self, session: Session, filing: Filing, *, done: bool) -> None:
-        dropped = (
-            session.dropped
-            + session.desk.dropped
-            + session.tape.dropped
-            + filing.dropped
-            + session.faults
-        )
+        dropped = filing.dropped
         wall = time.perf_counter() - self._began
         self._ended = session
         log.info(
