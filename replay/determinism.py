@@ -87,10 +87,11 @@ class Recorded:
         if recorded_on and device.type == "cpu":
             name = recorded_on[0].get("name") or recorded_on[0].get("type")
             texts.append(f"recorded on {name}, replayed on the CPU")
-        for found in environment.differences(self.environment, here):
-            if found.numbers and _matters(found, device):
-                texts.append(f"{found.name}: recorded {found.recorded}, here {found.here}")
-        return texts
+        return texts + [
+            f"{found.name}: recorded {found.recorded}, here {found.here}"
+            for found in environment.differences(self.environment, here)
+            if found.numbers and _matters(found, device)
+        ]
 
 
 def reexec_environment(incident: Incident) -> dict[str, str] | None:

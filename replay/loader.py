@@ -50,18 +50,17 @@ def prepare(
     trust: Trust,
     *,
     model: Model = None,
-    device: torch.device | str = "cpu",
+    device: torch.device,
 ) -> Prepared:
     """Rebuild the models of `incident`, or load its weights into `model`, and decode its steps.
 
-    Raises `UsageError` for a device that is not here or a factory that makes no model,
-    `UntrustedNameError` with all names that are needed, `CodeMissingError`, and
-    `CannotRebuildError` where weights are missing or do not fit.
+    Raises `UsageError` for a factory that makes no model, `UntrustedNameError` with all names
+    that are needed, `CodeMissingError`, and `CannotRebuildError` where weights are missing or
+    do not fit.
     """
-    place = device_here(device)
     manifest = incident.manifest
     segments = (manifest["segment"], *manifest["controls"])
-    tensors = Tensors(incident, place)
+    tensors = Tensors(incident, device)
     node = manifest["model"]["roots"]
     state = RecordedState(node, tensors)
     given = None if model is None else models_of(model)
@@ -77,7 +76,7 @@ def prepare(
         models = rebuild(node, tensors.loader(), trust)
     else:
         trust.check(wanted)
-        models = {key: root.to(place) for key, root in given.items()}
+        models = {key: root.to(device) for key, root in given.items()}
         notes += state.load_into(models)
     notes += [f"the code of {name} differs from the recorded one" for name in trust.changed]
     decoder = SegmentDecoder(tensors, trust, models)
@@ -88,7 +87,7 @@ def prepare(
         episode=decoder.episode(segments[0], optimizers=tuple(manifest["optimizers"])),
         controls=tuple(decoder.episode(segment) for segment in segments[1:]),
         step_fn=step_fn,
-        device=place,
+        device=device,
         refresh=state.fresh,
         notes=tuple(notes + problem),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from flightrec.tree import parse_number
 from flightrec.types import Site
 from replay.episode import public_name
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from replay.episode import Episode
     from replay.fidelity import Comparison
 
-LOSS_OUTSIDE = (
-    "the {what} is made outside the recorded calls and was not made again; all that the calls "
-    "gave to it is equal to the bit, so it stands as it was recorded (give step_fn to run it)"
+AS_RECORDED = (
+    "the {what} is as recorded: it follows from code outside the recorded calls, which was not "
+    "run, and all that these calls gave to it is equal to the bit (give step_fn to run it)"
 )
 
 
@@ -49,15 +50,16 @@ def recurs(
     if kind == "exception":
         return _exception(episode, trace)
     site = None if manifest.get("site") is None else Site.parse(manifest["site"])
-    if site is not None and trace.exception is None:
-        if kind in ("nan", "inf"):
-            return _nonfinite(kind, site, episode, trace, comparison, models)
-        if kind == "zeroed":
-            return _zeroed(site, manifest, episode, trace, comparison)
     if trace.exception is not None:
         text = f"the replay ended with {trace.exception.type}: {trace.exception.message}"
         return Recurrence(again=False, text=text)
-    return _as_recorded(comparison, what=f"{kind} finding")
+    if kind in ("nan", "inf") and site is not None:
+        return _nonfinite(kind, site, episode, trace, comparison, models)
+    if kind == "zeroed" and site is not None and site.kind == "output":
+        return _zeroed(site, manifest, episode, trace)
+    if kind == "zeroed" and trace.gradients:
+        return _zero_gradients(trace)
+    return _as_recorded(comparison, what=f"finding ({kind})")
 
 
 def _exception(episode: Episode, trace: Trace) -> Recurrence:
@@ -68,7 +70,7 @@ def _exception(episode: Episode, trace: Trace) -> Recurrence:
         same = trace.exception.type.rpartition(".")[2] == name
         text = f"the replay raised {trace.exception.type}: {trace.exception.message}"
         return Recurrence(again=same, text=text)
-    if not any(call.raised for call in episode.calls) and trace.loss is None:
+    if not any(call.raised for call in episode.calls) and not trace.whole:
         text = f"{name} rose outside the recorded calls, in code that was not run again"
         return Recurrence(again=None, text=f"{text}; give step_fn")
     return Recurrence(again=False, text=f"nothing was raised; {name} was recorded")
@@ -84,7 +86,7 @@ def _nonfinite(
 ) -> Recurrence:
     if site.kind == "loss" and trace.loss is None:
         return _as_recorded(comparison, what="loss")
-    candidates = dict(_tensors(site, episode, trace, models))
+    candidates = dict(tensors_at(site, episode, trace, models))
     name = f"{site.kind} {'.'.join(part for part in (site.module, site.leaf) if part)}".strip()
     exact = candidates.get(str(site))
     for tensor in candidates.values() if exact is None else (exact,):
@@ -97,24 +99,20 @@ def _nonfinite(
     return Recurrence(again=False, text=f"{name} is not {kind} in the replay")
 
 
-def _zeroed(
-    site: Site,
-    manifest: Mapping[str, Any],
-    episode: Episode,
-    trace: Trace,
-    comparison: Comparison,
-) -> Recurrence:
-    if site.kind != "output":
-        if trace.gradients and not any(_absmax(grad) for grad in trace.gradients.values()):
-            return Recurrence(again=True, text="every gradient is exactly zero again")
-        return _as_recorded(comparison, what="gradient")
+def _zero_gradients(trace: Trace) -> Recurrence:
+    if any(_absmax(gradient) for gradient in trace.gradients.values()):
+        return Recurrence(again=False, text="some gradients are not zero in the replay")
+    return Recurrence(again=True, text="every gradient is exactly zero again")
+
+
+def _zeroed(site: Site, manifest: Mapping[str, Any], episode: Episode, trace: Trace) -> Recurrence:
     limit = max(
-        (_number(found["limit"]) for found in manifest["findings"] if _is_at(found, site)),
+        (parse_number(found["limit"]) for found in manifest["findings"] if _is_at(found, site)),
         default=0.0,
     )
     candidates = {
         name: tensor
-        for name, tensor in _tensors(site, episode, trace, {})
+        for name, tensor in tensors_at(site, episode, trace, {})
         if tensor.numel() >= 2 and tensor.is_floating_point()
     }
     exact = candidates.get(str(site))
@@ -129,12 +127,12 @@ def _zeroed(
 def _as_recorded(comparison: Comparison, *, what: str) -> Recurrence:
     """Take a value that is not computed again as recorded, where all that enters it is exact."""
     if comparison.outputs == "bit_exact" and comparison.gradients != "diverged":
-        return Recurrence(again=True, text=LOSS_OUTSIDE.format(what=what))
+        return Recurrence(again=True, text=AS_RECORDED.format(what=what))
     text = f"the {what} is made outside the recorded calls, and these gave other values"
     return Recurrence(again=False, text=text)
 
 
-def _tensors(
+def tensors_at(
     site: Site, episode: Episode, trace: Trace, models: Mapping[str, nn.Module]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (text of the site, tensor) of everything in the trace of that kind of site."""
@@ -175,14 +173,9 @@ def _is_at(finding: Mapping[str, Any], site: Site) -> bool:
     return finding.get("kind") == "zeroed" and finding.get("site") == str(site)
 
 
-def _number(value: Any) -> float:
-    """Read a number of the manifest; those that are not finite are tagged there."""
-    return float(value["v"]) if isinstance(value, dict) else float(value)
-
-
 def _values(tensor: torch.Tensor) -> torch.Tensor:
     """Return the stored values of a tensor in a type that can be reduced."""
-    values = tensor._values() if tensor.layout == torch.sparse_coo else tensor
+    values = tensor._values() if tensor.layout == torch.sparse_coo else tensor.detach()
     if values.dtype.is_complex:
         values = torch.view_as_real(values.resolve_conj())
     return values.float() if values.element_size() == 1 else values

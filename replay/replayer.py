@@ -17,7 +17,8 @@ from flightrec.types import Evidence, Verdict
 from replay.bisect import bisect
 from replay.determinism import Recorded
 from replay.engine import Engine
-from replay.loader import prepare
+from replay.history import remembered
+from replay.loader import device_here, prepare
 from replay.measure import Measured, measure
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Replayer:
         self._make = make
         self._measured: Measured | None = None
         try:
-            self._take(torch.device(device))
+            self._take(device_here(device))
         except torch.OutOfMemoryError:
             self._fall_back()
         for text in self.recorded.differences(self.engine.device):
@@ -136,8 +137,9 @@ class Replayer:
         judged = self.run()
         started = time.perf_counter()
         prepared = self.prepared
+        history = remembered(*self.incident.stats(), self.incident.manifest["steps"])
         with self.recorded.applied():
-            culprit = bisect(self.engine, prepared.episode, prepared.controls, judged.kind)
+            culprit = bisect(self.engine, prepared.episode, prepared.controls, judged.kind, history)
         seconds = judged.seconds + time.perf_counter() - started
         if culprit is not None:
             return replace(_with(culprit, judged), seconds=seconds)

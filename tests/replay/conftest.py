@@ -7,9 +7,11 @@ import copy
 import pytest
 import torch
 
+from flightrec import FlightRecorder
 from flightrec.rng import Generators
 from flightrec.tree import leaves, tensor_hash
 from replay.episode import Episode, RecordedBackward, RecordedCall, RecordedGradient, RecordedOutput
+from tests.replay import networks
 
 
 def fresh_copy(value):
@@ -164,3 +166,39 @@ def tape():
         return Tape(models if isinstance(models, dict) else {"": models})
 
     return build
+
+
+@pytest.fixture(autouse=True)
+def own_key(tmp_path, monkeypatch):
+    """Keep the user's own key out of it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("FLIGHTREC_KEY", raising=False)
+    monkeypatch.delenv("FLIGHTREC_TRUST", raising=False)
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Train with `loss_fn` and return the store; the last step is captured by hand."""
+
+    def run(loss_fn, *, model=None, step_fn=None, zero=True, capture=True, data=None, **options):
+        torch.manual_seed(1)
+        model = model or networks.Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        store = str(tmp_path / "store")
+        with FlightRecorder(
+            store, model=model, optimizer=optimizer, step_fn=step_fn, **options
+        ) as recorder:
+            for number in range(3):
+                batch = networks.batch(number) if data is None else data(number)
+                with recorder.step(batch):
+                    loss = loss_fn(model, batch)
+                    recorder.loss(loss)
+                    if zero:
+                        optimizer.zero_grad()
+                    loss.backward()
+                    if capture and number == 2:
+                        recorder.capture("a look at it")
+                    optimizer.step()
+        return store
+
+    return run
