@@ -35,13 +35,13 @@ def native_node(value: Any) -> Node:
 
 
 def _is_torch_enum(kind: Any) -> bool:
-    listed = vars(kind).get("__members__")
+    listed = vars(kind).get("__members__") if isinstance(kind, type) else None
     return type(listed).__name__ == "pybind11_static_property"
 
 
 def _read_enum(_decoder: Decoder, node: Tagged) -> Any:
     kind: Any = vars(torch._C).get(node["class"])
-    if not isinstance(kind, type) or not _is_torch_enum(kind):
+    if not _is_torch_enum(kind):
         raise CannotRebuildError(f"torch {torch.__version__} has no enum {node['class']!r}")
     members = kind.__members__
     if node["name"] not in members:
