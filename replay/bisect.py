@@ -123,14 +123,19 @@ class Bisection:
         return None if symptom is None else self._explain(failing, healthy, symptom)
 
     def _search_inside(self, failing: Scanned, healthy: list[Scanned]) -> Culprit | None:
-        """Explain what is bad inside although nothing bad left the step."""
-        if not healthy and not self.contradicted:
-            return None
+        """Explain what is bad inside although nothing bad left the step.
+
+        Where nothing is known of healthy steps, a NaN that was in a weight is told, since no
+        healthy step has one; anything else may be usual.
+        """
         watch = Watch([each.look for each in healthy])
+        compared = bool(healthy) or self.contradicted
         symptoms = list(watch.inner(failing.look, known=bool(healthy)))
         for symptom in symptoms[:INNER]:
+            if not compared and symptom.kind != "nan":
+                continue
             found = self._explain(failing, healthy, symptom)
-            if found is not None:
+            if found is not None and (compared or found.phase == "parameter"):
                 return found
         return None
 

@@ -79,22 +79,25 @@ def contradicts(recorded: Look, replayed: Look, *, moved: bool) -> bool:
     Where weights were updated in between only a bad or zeroed value counts, else any other
     magnitude, since the weights then have been changed by something else.
     """
+    if replayed.exception is not None:
+        return True
     for where in ("output", "buffer"):
-        known = recorded.get(where)
-        for key, flags in replayed.get(where).items():
-            if key not in known:
-                continue
-            before = known[key]
-            if not flags.bad <= before.bad:
-                return True
-            if flags.bad or before.bad:
-                continue
-            if flags.absmax == 0 and before.absmax > 0 and flags.numel > 1:
-                return True
-            far = abs(flags.absmax - before.absmax) > ALIKE * max(flags.absmax, before.absmax)
-            if far and not moved:
+        for key, before in recorded.get(where).items():
+            now = replayed.get(where).get(key)
+            if now is None or now.numel != before.numel:
+                if not moved:
+                    return True
+            elif (
+                not now.bad <= before.bad
+                or (now.zero() and not before.zero())
+                or (not moved and not now.bad and not _alike(now.absmax, before.absmax))
+            ):
                 return True
     return False
+
+
+def _alike(one: float, other: float) -> bool:
+    return abs(one - other) <= ALIKE * max(one, other)
 
 
 def _flags(stats_K: NDArray[np.float64]) -> Flags | None:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from replay.confirm import Tap
 from replay.look import look
 from replay.scan import Scan
 
@@ -33,7 +34,7 @@ class Scanned:
 
 
 class Pair:
-    """Two observers as one; the second sees what the first has made of each operator."""
+    """Two observers as one; only one of them may watch operators."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         """Take both."""
@@ -133,6 +134,8 @@ class Judged:
         """Re-execute and tell whether the symptom is gone, and no exception came instead."""
         if self._symptom.where != "inner":
             return not self._symptom.shows(look(self.run(observer, edit, episode)))
-        scan = Scan(self._bench.engine.models)
-        both = scan if observer is None else Pair(observer, scan)
+        models = self._bench.engine.models
+        scan = Scan(models, observer if isinstance(observer, Tap) else None)
+        plain = observer is None or isinstance(observer, Tap)
+        both = scan if observer is None or plain else Pair(observer, scan)
         return not self._symptom.shows(look(self.run(both, edit, episode), scan.log))

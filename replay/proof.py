@@ -139,17 +139,30 @@ class Prover:
         return bad
 
     def _heal(self, op: Op, proof: Proof) -> None:
-        """Make the output of `op` finite, then, if need be, that of its siblings too."""
+        """Mend the output of `op`, then that of its siblings too, then replace it altogether.
+
+        The last is for an overflow: what is left of it when infinities are gone is still huge.
+        """
+        size = self._judge.healthy.size(self._judge.sites[op.index], 0) or 1.0
         siblings = self._siblings(op)
-        for ops in [[op]] + ([siblings] if len(siblings) > 1 else []):
-            observer = Heal({each.index: each.name for each in ops}, self._mend(op))
-            proof.heals = self._bench.is_healthy(observer) and not observer.strayed
-            if proof.heals:
-                break
-        what = "finite" if not self._judge.zeros else "non-zero"
-        whose = op.name if len(ops) == 1 else f"all {len(ops)} runs of {op.name} at this place"
-        words = "heals the step" if proof.heals else "does not heal the step"
-        proof.add("healed", f"making the output of {whose} {what} {words}", proof.heals)
+        word = "non-zero" if self._judge.zeros else "finite"
+        mend = make_uneven(size) if self._judge.zeros else make_finite
+        trials = [([op], mend, f"making the output of {op.name} {word}")]
+        if len(siblings) > 1:
+            text = (
+                f"making the output of all {len(siblings)} runs of {op.name} at this place {word}"
+            )
+            trials.append((siblings, mend, text))
+        if not self._judge.zeros:
+            text = f"replacing the output of {op.name} by values of ordinary size"
+            trials.append(([op], make_uneven(size), text))
+        for ops, change, text in trials:
+            observer = Heal({each.index: each.name for each in ops}, change)
+            if self._bench.is_healthy(observer) and not observer.strayed:
+                proof.heals = True
+                proof.add("healed", f"{text} heals the step", value=True)
+                return
+        proof.add("healed", f"{trials[0][2]} does not heal the step", value=False)
 
     def _siblings(self, op: Op) -> list[Op]:
         """Return the runs of the same line in modules of the same type."""
@@ -162,12 +175,6 @@ class Prover:
             ):
                 found.append(other)
         return found
-
-    def _mend(self, op: Op) -> Callable[[torch.Tensor], None]:
-        if not self._judge.zeros:
-            return make_finite
-        size = self._judge.healthy.size(self._judge.sites[op.index], 0)
-        return make_uneven(size or 1.0)
 
     # -- tensors that were bad before -------------------------------------------------------
 

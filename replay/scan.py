@@ -15,6 +15,7 @@ from replay.episode import public_name
 from replay.frames import nearest, recomputing
 from replay.meter import Meter
 from replay.oplog import Leaf, Op, OpLog
+from replay.rerun import unobserved
 from replay.schema import asks_for_infinity, behaviour, split, tensors_in
 from replay.stack import ModuleStack
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from replay.confirm import Tap
     from replay.episode import RecordedCall
     from replay.oplog import LeafRole, Span, Stage, Visit
     from replay.schema import Behaviour
@@ -38,9 +40,10 @@ class Scan:
     each tensor one reduction's result stays.
     """
 
-    def __init__(self, models: Mapping[str, nn.Module]) -> None:
-        """Prepare to scan one run over `models`."""
+    def __init__(self, models: Mapping[str, nn.Module], tap: Tap | None = None) -> None:
+        """Prepare to scan one run over `models`; `tap` may step in at some operators."""
         self.models = models
+        self.tap = tap
         self.log = OpLog()
         self.meter = Meter()
         self.log.flags = self.meter.flags
@@ -88,7 +91,7 @@ class Scan:
     def call_end(self, call: RecordedCall, output: object) -> None:  # noqa: ARG002  (protocol)
         """Take note of what the call returned."""
         self.stage = "loss"
-        with torch.no_grad():
+        with unobserved(), torch.no_grad():
             for leaf, tensor in leaves(output):
                 if _has_values(tensor):
                     entry = (self._position, leaf, self.meter.span(tensor), len(self.log.ops))
@@ -145,7 +148,7 @@ class Scan:
 
     def _module_ended(self, visit: Visit, output: object) -> None:
         visit.ended = len(self.log.ops)
-        with torch.no_grad():
+        with unobserved(), torch.no_grad():
             for leaf, tensor in [("", output)] if _is_tensor(output) else leaves(output):
                 if _has_values(tensor):
                     visit.outputs.append((leaf, self.meter.span(tensor)))
@@ -246,7 +249,12 @@ class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
         reads, changed = split(known, args, kwargs)
         op = self._scan.begin(known, reads, args, kwargs)
         try:
-            result = func(*args, **kwargs)
+            tap = self._scan.tap
+            wanted = tap is not None and tap.wanted.get(op.index) == known.name
+            if tap is not None and wanted:
+                result = tap.run(op.index, func, args, kwargs)
+            else:
+                result = func(*args, **kwargs)
         except Exception as fault:
             op.error = f"{type(fault).__name__}: {fault}"
             raise
