@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from flightrec.config import Settings
 from flightrec.detectors import select
 from flightrec.errors import IncidentError, UsageError
-from flightrec.filing import Filing
 from flightrec.guard import guarded
-from flightrec.identity import optimizers_of, roots_of, run_of, step_fn_json
+from flightrec.recording.filing import Filing
+from flightrec.recording.identity import optimizers_of, roots_of, run_of, step_fn_json
+from flightrec.recording.session import Session
 from flightrec.repository import collect_code
-from flightrec.session import Session
 from flightrec.structure import describe
 from flightrec.tree import TensorTable
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from flightrec.session import Session
+    from flightrec.recording.session import Session
 
 
 class Watcher(FlightRecorder):

@@ -31,9 +31,7 @@ LAYERS = {
           flightrec.sinks""",
     6: "flightrec.incident",
     7: "flightrec.stores flightrec.catalog flightrec.export flightrec.health",
-    8: """flightrec.background flightrec.recorder flightrec.watch flightrec.session
-          flightrec.tape flightrec.capture flightrec.dossier flightrec.filing flightrec.identity
-          flightrec.judge flightrec.meter flightrec.outlets""",
+    8: "flightrec.background flightrec.recording flightrec.recorder flightrec.watch",
     9: "flightrec flightrec.integrations flightrec.testing",
     10: "replay",
     11: "flightrec.preflight flightrec.cli flightrec.serve flightrec.__main__",

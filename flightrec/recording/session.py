@@ -11,18 +11,18 @@ import numpy as np
 import torch
 
 from flightrec.buffers.ring import Ring
-from flightrec.desk import Desk
-from flightrec.dossier import Dossier
-from flightrec.judge import Judge
-from flightrec.meter import Meter
-from flightrec.outlets import Outlets
 from flightrec.probes.backward import BackwardProbe
 from flightrec.probes.forward import ForwardProbe, Members
 from flightrec.probes.optimizer import OptimizerProbe, skipped_by_scaler
 from flightrec.probes.parameters import ParameterProbe
 from flightrec.probes.state import StateProbe
+from flightrec.recording.desk import Desk
+from flightrec.recording.dossier import Dossier
+from flightrec.recording.judge import Judge
+from flightrec.recording.meter import Meter
+from flightrec.recording.outlets import Outlets
+from flightrec.recording.tape import Tape, public_name
 from flightrec.rng import Generators
-from flightrec.tape import Tape, public_name
 from flightrec.types import Stat
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from flightrec.config import Settings
-    from flightrec.filing import Filing
-    from flightrec.identity import Run
     from flightrec.protocols import Detector
+    from flightrec.recording.filing import Filing
+    from flightrec.recording.identity import Run
     from flightrec.types import Site
 
 Method = TypeVar("Method", bound="Callable[..., Any]")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from flightrec.tape import Tape
+    from flightrec.recording.tape import Tape
 
 LOSS = Site(module="", kind="loss")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from flightrec.capture import Draft
+    from flightrec.recording.capture import Draft
     from flightrec.stores import Store
 
 log = logging.getLogger("flightrec")

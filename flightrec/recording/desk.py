@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flightrec.dossier import What
 from flightrec.incident.layout import new_id
-from flightrec.judge import Facts, fingerprint
-from flightrec.meter import finite
+from flightrec.recording.dossier import What
+from flightrec.recording.judge import Facts, fingerprint
+from flightrec.recording.meter import finite
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import torch
 
     from flightrec.buffers.ring import Ring
-    from flightrec.dossier import Dossier
-    from flightrec.filing import Filing
-    from flightrec.judge import Judge
-    from flightrec.meter import Meter
     from flightrec.probes.parameters import ParameterProbe
-    from flightrec.tape import Tape
+    from flightrec.recording.dossier import Dossier
+    from flightrec.recording.filing import Filing
+    from flightrec.recording.judge import Judge
+    from flightrec.recording.meter import Meter
+    from flightrec.recording.tape import Tape
     from flightrec.types import Finding, Json, Site, StepRecord
 
 

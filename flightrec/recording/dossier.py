@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from flightrec import __version__
-from flightrec.capture import Drafter
 from flightrec.detectors import config_of
 from flightrec.environment import collect
-from flightrec.identity import exception_json, optimizers_json, rank_and_world
 from flightrec.incident.migrate import FORMAT
+from flightrec.recording.capture import Drafter
+from flightrec.recording.identity import exception_json, optimizers_json, rank_and_world
 from flightrec.tree import number
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from flightrec.buffers.ring import Ring, SegmentRecord, StepEntry
-    from flightrec.capture import Draft
     from flightrec.config import Settings
-    from flightrec.identity import Run
     from flightrec.probes.parameters import ParameterProbe
     from flightrec.probes.state import StateProbe
     from flightrec.protocols import Detector
+    from flightrec.recording.capture import Draft
+    from flightrec.recording.identity import Run
     from flightrec.rng import Generators
     from flightrec.types import Finding, Json, StepRecord
 
