@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -95,7 +97,7 @@ class LockedConnection:
 
         def translated(*args: Any, **kwargs: Any) -> Any:
             try:
-                return fetch(*args, **kwargs)
+                return self._interruptible(lambda: fetch(*args, **kwargs))
             except duckdb.Error as fault:
                 raise QueryError(one_line(fault)) from fault
 
@@ -104,16 +106,30 @@ class LockedConnection:
     def _again(self, run: Callable[[], Any]) -> Any:
         """Run; once more where it failed because files were folded away or are damaged."""
         try:
-            return run()
+            return self._interruptible(run)
         except NOT_OF_THE_FILES as fault:
             raise QueryError(one_line(fault)) from fault
         except duckdb.Error as fault:
             if not self._refresh():
                 raise QueryError(one_line(fault)) from fault
         try:
-            return run()
+            return self._interruptible(run)
         except duckdb.Error as fault:
             raise QueryError(one_line(fault)) from fault
+
+    def _interruptible(self, run: Callable[[], Any]) -> Any:
+        """Run so that Ctrl-C ends it: DuckDB 2.0 itself does not look for signals."""
+        if threading.current_thread() is not threading.main_thread():
+            return run()
+        with ThreadPoolExecutor(1, "flightrec-query") as pool:
+            future = pool.submit(run)
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                while not future.done():  # an interruption before DuckDB has begun is lost
+                    self._raw.interrupt()
+                    wait([future], timeout=0.1)
+                raise
 
 
 def connect_files(files: CatalogFiles) -> LockedConnection:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Style: TypeAlias = Literal["table", "json", "csv"]
 
@@ -56,16 +56,25 @@ def print_json(value: Any) -> None:
     print(json.dumps(json_value(value), indent=indent, allow_nan=False))
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], style: Style) -> None:
-    """Print rows with these columns; as JSON they are a list of objects."""
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], style: Style) -> None:
+    """Print rows with these columns; JSON (a list of objects) and CSV are printed as they come."""
     if style == "json":
-        print_json([{name: row[name] for name in columns} for row in rows])
+        _print_list({name: row[name] for name in columns} for row in rows)
     elif style == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow([plain(name) for name in columns])
         writer.writerows([_csv_cell(row[name]) for name in columns] for row in rows)
     else:
-        print_table(rows, columns)
+        print_table(list(rows), columns)
+
+
+def _print_list(items: Iterable[Any]) -> None:
+    """Print a JSON list, an item per line."""
+    before = "[\n"
+    for item in items:
+        print(before + json.dumps(json_value(item), allow_nan=False), end="")
+        before = ",\n"
+    print("[]" if before == "[\n" else "\n]")
 
 
 def print_table(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flightrec.cli._options import Listing, listing_options
 from flightrec.cli._output import print_rows
 from flightrec.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flightrec.catalog.views import LockedConnection
+
+AT_ONCE = 10_000
+"""Rows that are fetched at a time."""
 
 
 @click.command("query")
@@ -29,9 +38,16 @@ def command(listing: Listing, sql: str | None) -> None:
         raise QueryError('give a statement: flightrec query "SELECT * FROM incidents"')
     statement = sys.stdin.read() if sql in (None, "-") else sql
     with listing.store.connect() as connection:
-        found = connection.execute(str(statement)).fetchall()
+        connection.execute(str(statement))
         names = unique([column[0] for column in connection.description])
-    print_rows([dict(zip(names, row, strict=True)) for row in found], names, listing.style)
+        rows = (dict(zip(names, row, strict=True)) for row in fetched(connection))
+        print_rows(rows, names, listing.style)
+
+
+def fetched(connection: LockedConnection) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the newest result, holding a part of them at a time."""
+    while rows := connection.fetchmany(AT_ONCE):
+        yield from rows
 
 
 def unique(names: list[str]) -> list[str]:

@@ -150,6 +150,27 @@ def test_an_interruption_exits_with_130(store):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "flightrec: interrupted\n")
 
 
+LONG = """
+import os, signal, threading
+from flightrec.cli import main
+
+def interrupt():
+    while not any(each.name.startswith("flightrec-query") for each in threading.enumerate()):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+tables = "range(9999999) a, range(9999999) b"
+main(["query", f"SELECT count(*) FROM {tables} WHERE a.range % 7 < b.range"])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are of POSIX")
+def test_a_long_query_can_be_interrupted(store):
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, timeout=90)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "flightrec: interrupted\n")
+
+
 def test_text_for_a_terminal_that_knows_only_ascii(tmp_path):
     open_store(tmp_path).put(make_capture(reason="größer als 数"))
     done = subprocess.run(
