@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from flightrec.tree.naming import globals_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -119,7 +121,7 @@ def is_installed(path: str | Path) -> bool:
 
 def module_file(name: str) -> Path | None:
     """Return the file of a loaded module, None where it has none or is not loaded."""
-    file = getattr(sys.modules.get(name), "__file__", None)
+    file = globals_of(name).get("__file__")
     return Path(file).resolve() if isinstance(file, str) else None
 
 
@@ -210,9 +212,9 @@ def source_text(obj: Any) -> SourceText | None:
     return None
 
 
-def _notebook_text(module: ModuleType) -> str:
+def _notebook_text(names: Mapping[str, Any]) -> str:
     """Join the cells that IPython keeps of this session and that are plain Python."""
-    cells = vars(module).get("In")
+    cells = names.get("In")
     if not isinstance(cells, list):
         return ""
     plain = []
@@ -229,8 +231,7 @@ def _module_text(name: str) -> tuple[str, Path | None]:
     file = module_file(name)
     if file is not None:
         return "".join(linecache.getlines(str(file))), file
-    module = sys.modules.get(name)
-    return ("" if module is None else _notebook_text(module)), None
+    return _notebook_text(globals_of(name)), None
 
 
 def _user_modules(names: Iterable[str]) -> Iterator[str]:
@@ -245,7 +246,7 @@ def _user_modules(names: Iterable[str]) -> Iterator[str]:
         yield name
         if "." in name:
             queue.append(name.rpartition(".")[0])
-        for value in list(vars(sys.modules[name]).values()) if name in sys.modules else []:
+        for value in list(globals_of(name).values()):
             other: Any = None
             if isinstance(value, ModuleType):
                 other = value.__name__
@@ -293,7 +294,7 @@ def collect(
             keep(entry)
     for name in _user_modules(sorted({obj.__module__ for obj in mine.values()})):
         text, path = _module_text(name)
-        package = getattr(sys.modules.get(name), "__package__", None) or ""
+        package = globals_of(name).get("__package__") or ""
         files[name] = SourceFile(
             path=None if path is None else str(path), hash=text_hash(text), package=package
         )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 _mro = type.__dict__["__mro__"].__get__
 _module = type.__dict__["__module__"].__get__
@@ -19,6 +23,10 @@ FUNCTION_HOMES = (
 )
 """Where built-in functions that do not know their module are looked for, in this order."""
 
+
+_LOOSE: dict[str, Mapping[str, Any]] = {}
+"""Globals of modules that run without being in `sys.modules`, as `exec_module` alone makes them;
+known from the functions of the classes that were met."""
 
 _IMMUTABLE_OR_CLOSED = (1 << 7) | (1 << 8)
 """Py_TPFLAGS_DISALLOW_INSTANTIATION and Py_TPFLAGS_IMMUTABLETYPE: types written in C."""
@@ -45,15 +53,36 @@ def class_name(kind: type) -> str:
     return f"{module if isinstance(module, str) else '?'}:{_qualname(kind)}"
 
 
+def globals_of(module: str) -> Mapping[str, Any]:
+    """Return the globals of a module that is loaded, registered or not; empty if it is not."""
+    loaded = sys.modules.get(module)
+    return vars(loaded) if loaded is not None else _LOOSE.get(module, {})
+
+
 def find(module: str, qualname: str) -> Any:
     """Return what a name means in the modules that are loaded, or None; imports nothing."""
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
+    first, *rest = qualname.split(".")
+    found: Any = globals_of(module).get(first)
+    for part in rest:
         if found is None:
             return None
         space = _mro_space(found) if isinstance(found, type) else (vars(found),)
         found = next((names[part] for names in space if part in names), None)
     return found
+
+
+def _meet(module: str, functions: Iterable[Any]) -> None:
+    """Learn the globals of a module that is not registered from a function defined in it.
+
+    The newest counts: a file may have been run more than once under one name.
+    """
+    if module in sys.modules:
+        return
+    for value in functions:
+        function = getattr(value, "__func__", value)
+        if type(function) is FunctionType and function.__globals__.get("__name__") == module:
+            _LOOSE[module] = function.__globals__
+            return
 
 
 def _mro_space(kind: type) -> tuple[Any, ...]:
@@ -63,6 +92,8 @@ def _mro_space(kind: type) -> tuple[Any, ...]:
 def importable_class(kind: type) -> str | None:
     """Return `module:qualname` of a class that is found under that name, else None."""
     module, qualname = _module(kind), _qualname(kind)
+    if isinstance(module, str):
+        _meet(module, vars(kind).values())
     if not isinstance(module, str) or find(module, qualname) is not kind:
         return None
     return f"{module}:{qualname}"
@@ -78,6 +109,8 @@ def importable_function(function: Any) -> str | None:
     qualname = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     if not isinstance(qualname, str):
         return None
+    if isinstance(module, str):
+        _meet(module, (function,))
     if isinstance(module, str) and _is(find(module, qualname), function):
         return f"{module}:{qualname}"
     # `torch.nn.functional.max_pool2d` has its name only in `__name__`
