@@ -87,6 +87,7 @@ def is_name(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 
 
+@functools.lru_cache(maxsize=4096)
 def never(need: Need) -> str | None:
     """Say why no option lets an incident use this name, or None where one might.
 

@@ -12,6 +12,7 @@ import logging
 import threading
 import weakref
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -22,8 +23,9 @@ from torch.nn.utils import parametrizations, parametrize, prune, rnn
 
 from flightrec import describing
 from flightrec.errors import CannotRebuildError, CorruptIncidentError
+from flightrec.rebuilding import ModuleDecoder
 from flightrec.structure import describe, needed_names, rebuild
-from flightrec.tree import TensorLoader, TensorTable
+from flightrec.tree import Decoder, TensorLoader, TensorTable
 from flightrec.trust import Trust
 from tests.twins import assert_same, rebuilt, through_json
 
@@ -673,3 +675,11 @@ def test_modules_that_were_never_registered():
     twin = rebuilt(holder)
     assert torch.equal(twin.hidden["a"][0].weight, holder.hidden["a"][0].weight)
     assert list(twin.parameters()) == []
+
+
+def test_tags_of_our_own_are_documented():
+    text = (Path(__file__).parents[1] / "docs/structure.md").read_text(encoding="utf-8")
+    own = set(ModuleDecoder.readers) - set(Decoder.readers)
+    assert {"submodule", "weakref", "handle", "apply", "uninitialized"} == own
+    keys = {"class", "missing", "inside", "autocast", "parametrized", "tensor_hooks", "transient"}
+    assert all(f"`{word}`" in text or f'"{word}"' in text for word in own | keys)
