@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CASES = HERE / "cases"
-SECONDS = 120
+SECONDS = 300
 """After this a process counts as hung."""
 
 
