@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
 
 from flightrec.rng import Generators
 from flightrec.tree import Decoder, TensorLoader
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import nn
 
@@ -58,6 +59,13 @@ class Tensors:
 
         return load
 
+    def place(self, recorded: str) -> torch.device:
+        """Return where that is now which was on the device of this name."""
+        was = torch.device(recorded)
+        if was.type == "meta" or (was.type == "cpu" and self.accelerated):
+            return was
+        return self.device
+
     def on_cpu(self, index: int) -> torch.Tensor:
         """Return one fresh tensor on the CPU, without gradient."""
         return TensorLoader(self.refs, self._bytes)(index).detach()
@@ -90,6 +98,16 @@ def _stays(ref: TensorRef, device: torch.device, *, accelerated: bool) -> bool:
     if device.type == "cpu" or ref.role == "rng":
         return True
     return ref.device == "cpu" if accelerated else ref.name.endswith("batch_sizes")
+
+
+class _Placing(Decoder):
+    """Decodes values with devices as they are in the replay."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {
+        **Decoder.readers,
+        "device": lambda decoder, node: decoder.place(node["v"]),
+    }
+    place: Callable[[str], torch.device]
 
 
 class SegmentDecoder:
@@ -209,4 +227,6 @@ class SegmentDecoder:
         return None if index is None else lambda: self._tensors.on_cpu(index)
 
     def _decoder(self, loader: Callable[[int], torch.Tensor]) -> Decoder:
-        return Decoder(loader, self._resolver, self._modules)
+        made = _Placing(loader, self._resolver, self._modules)
+        made.place = self._tensors.place
+        return made

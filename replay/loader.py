@@ -73,7 +73,7 @@ def prepare(
                 "--model package.module:factory"
             )
         trust.check(needs_of(node) | wanted)
-        models = rebuild(node, tensors.loader(), trust)
+        models = rebuild(node, tensors.loader(), trust, place=tensors.place)
     else:
         trust.check(wanted)
         models = {key: root.to(device) for key, root in given.items()}

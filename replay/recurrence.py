@@ -52,7 +52,7 @@ def recurs(
     site = None if manifest.get("site") is None else Site.parse(manifest["site"])
     if trace.exception is not None:
         text = f"the replay ended with {trace.exception.type}: {trace.exception.message}"
-        return Recurrence(again=False, text=text)
+        return Recurrence(again=None, text=text)
     if kind in ("nan", "inf") and site is not None:
         return _nonfinite(kind, site, episode, trace, comparison, models)
     if kind == "zeroed" and site is not None and site.kind == "output":

@@ -198,10 +198,11 @@ class Replayer:
 
 
 def _with(culprit: Culprit, judged: Verdict) -> Verdict:
-    """Put what was found into a verdict; what was found is also a reproduction."""
+    """Put what was found into a verdict; a failure of the recorded kind is a reproduction."""
+    same = culprit.kind == judged.kind or {culprit.kind, judged.kind} <= {"nan", "inf"}
     return replace(
         judged,
-        status="reproduced" if judged.status == "unsupported" else judged.status,
+        status="reproduced" if same and judged.status == "unsupported" else judged.status,
         kind=culprit.kind,
         phase=culprit.phase,
         step=culprit.step,

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from flightrec.tree import leaves
-from replay.bits import same_bits
 from replay.entries import Entries
 from replay.episode import RecordedCall
-from replay.pristine import thaw, write
 from replay.raised import describe
+from replay.reinstate import Reinstate, unobserved, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import nn
 
     from replay.engine import Edit, Engine, Observer
     from replay.episode import Episode, RecordedBackward
     from replay.raised import Raised
-
-
-@contextmanager
-def unobserved() -> Iterator[None]:
-    """Hide the engine's own operators from every mode that an observer has switched on."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        yield
 
 
 class Rerun:
@@ -46,9 +36,7 @@ class Rerun:
         self._outputs: list[tuple[tuple[str, torch.Tensor], ...]] = []
         self._versions: list[tuple[int, str, torch.Tensor, int]] = []
         self._live: dict[int, dict[str, torch.Tensor]] = {}
-        self._applied: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = {}
-        self._autocast: tuple[tuple[Mapping[str, Any], ...], ExitStack] | None = None
-        self._attributes = _listed(episode)
+        self._state = Reinstate(engine, episode)
         self._uses: dict[int, set[int]] = {}
         self._notes: list[str] = []
         self._exception: Raised | None = None
@@ -59,14 +47,14 @@ class Rerun:
         due: dict[int, list[RecordedBackward]] = {}
         for recorded in self._episode.backwards if backward else ():
             due.setdefault(recorded.after_call, []).append(recorded)
-        self._zero_gradients()
+        self._state.zero_gradients()
         try:
             for position, call in enumerate(self._episode.calls):
                 if not self._backwards(due.get(position, ())) or not self._call(position, call):
                     return
             self._backwards(due.get(len(self._episode.calls), ()))
         finally:
-            self._leave_autocast()
+            self._state.leave_autocast()
 
     def step_fn(self, *, backward: bool) -> None:
         """Run the user's `step_fn` on the recorded batch, then the backward of its loss."""
@@ -74,10 +62,10 @@ class Rerun:
         assert engine.step_fn is not None
         assert episode.batch is not None
         with unobserved():
-            self._zero_gradients()
+            self._state.zero_gradients()
             if episode.calls:
-                self._apply(episode.calls[0])
-            self._restore(episode.rng)
+                self._state.before(episode.calls[0])
+            self._state.generators(episode.rng)
             batch = episode.batch()
             if self._edit is not None:
                 (batch,), _ = self._edit(None, (batch,), {})
@@ -110,7 +98,7 @@ class Rerun:
         changed = {
             (position, leaf)
             for position, leaf, tensor, version in self._versions
-            if _version(tensor) != version
+            if version_of(tensor) != version
         }
         return {
             "outputs": tuple(self._outputs),
@@ -128,12 +116,12 @@ class Rerun:
         """Run one call; tell whether the segment goes on after it."""
         module = self._engine.modules[f"{call.root}:{call.module}"]
         with unobserved():
-            self._apply(call)
-            self._enter_autocast(call.autocast)
+            self._state.before(call)
+            self._state.enter_autocast(call.autocast)
             args, kwargs = call.fresh()
             if self._edit is not None:
                 args, kwargs = self._edit(call, args, kwargs)
-            self._restore(call.rng)
+            self._state.generators(call.rng)
         self.begin(call, module)
         output: object = None
         try:
@@ -163,7 +151,7 @@ class Rerun:
             self._live[call.index] = live
             self._outputs.append(tuple((leaf, tensor.detach()) for leaf, tensor in live.items()))
             self._versions.extend(
-                (position, leaf, tensor, _version(tensor)) for leaf, tensor in live.items()
+                (position, leaf, tensor, version_of(tensor)) for leaf, tensor in live.items()
             )
 
     def call_at(self, key: str) -> RecordedCall:
@@ -177,95 +165,12 @@ class Rerun:
         root, _, name = key.partition(":")
         return RecordedCall(index=position, root=root, module=name, fresh=lambda: ((), {}))
 
-    # -- state ------------------------------------------------------------------------------
-
-    def _restore(self, state: Any) -> None:
-        """Put every generator where it was; without a recorded state it stays where it is."""
-        if state is not None:
-            self._engine.generators.restore(state)
-
-    def _apply(self, call: RecordedCall) -> None:
-        """Give buffers, plain attributes and flags the values they had before the call."""
-        engine = self._engine
-        for key, value in call.buffers().items():
-            self._apply_buffer(key, value)
-        for key, names in self._attributes.items():
-            attributes = call.attributes.get(key, {})
-            values = {n: attributes[n] for n in names if n in attributes}
-            self._apply_attributes(engine.modules[key], names, values)
-        if call.training is not None:
-            for module, keys in engine.flags:
-                training = not call.training.isdisjoint(keys)
-                if module.training is not training:
-                    module.training = training
-
-    def _apply_attributes(
-        self, module: nn.Module, names: set[str], values: dict[str, object]
-    ) -> None:
-        """Set plain attributes; one that is listed for other calls only is as at the capture."""
-        pristine = self._engine.pristine
-        for name in names - values.keys():
-            if pristine.knows(module, name):
-                values[name] = pristine.attribute(module, name)
-        module.__dict__.update(thaw(values))
-
-    def _apply_buffer(self, key: str, value: torch.Tensor) -> None:
-        root, _, name = key.partition(":")
-        owner, _, local = name.rpartition(".")
-        table = self._engine.modules[f"{root}:{owner}"]._buffers
-        buffer = table.get(local)
-        known = self._applied.get(key)
-        if (
-            known is not None
-            and known[0] is value
-            and known[1] is buffer
-            and known[2] == _version(buffer)
-        ):
-            return
-        if buffer is None or buffer.is_inference() or buffer.dtype != value.dtype:
-            buffer = table[local] = value.detach().to(self._engine.device).clone()
-        elif not same_bits(buffer, value):
-            write(buffer, value)
-        self._applied[key] = (value, buffer, _version(buffer))
-
-    def _zero_gradients(self) -> None:
-        """Start from zeros where the run did, which turns -0 into 0."""
-        if not self._episode.grads_present:
-            return
-        for model in self._engine.models.values():
-            for parameter in model.parameters():
-                if parameter.requires_grad:
-                    parameter.grad = torch.zeros_like(parameter)
-
-    def _enter_autocast(self, recorded: tuple[Mapping[str, Any], ...]) -> None:
-        """Open what was on; one block for neighbouring calls, as its weight cache matters."""
-        if self._autocast is not None:
-            if self._engine.one_autocast and self._autocast[0] == recorded:
-                return
-            self._leave_autocast()
-        stack = ExitStack()
-        for entry in recorded:
-            stack.enter_context(
-                torch.autocast(
-                    entry["device"],
-                    dtype=getattr(torch, entry["dtype"]),
-                    enabled=entry["enabled"],
-                    cache_enabled=entry["cache"],
-                )
-            )
-        self._autocast = (recorded, stack)
-
-    def _leave_autocast(self) -> None:
-        if self._autocast is not None:
-            self._autocast[1].close()
-            self._autocast = None
-
     # -- backward ---------------------------------------------------------------------------
 
     def _backwards(self, due: Sequence[RecordedBackward]) -> bool:
         """Run the backward passes that are due; tell whether the segment goes on."""
         for recorded in due:
-            self._leave_autocast()
+            self._state.leave_autocast()
             if not self._backward(recorded):
                 return False
         return True
@@ -330,16 +235,3 @@ class Rerun:
         if self._observer is not None:
             self._observer.backward_end(number)
         return self._exception is None
-
-
-def _listed(episode: Episode) -> dict[str, set[str]]:
-    """Which attributes of which modules any call of the episode lists."""
-    names: dict[str, set[str]] = {}
-    for call in episode.calls:
-        for key, attributes in call.attributes.items():
-            names.setdefault(key, set()).update(attributes)
-    return names
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version

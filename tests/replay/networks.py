@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -22,6 +24,25 @@ class Net(nn.Module):
         self.calls += 1
         hidden = self.body(x)
         return {"out": self.head(hidden) * scale + self.calls, "hidden": hidden}
+
+
+class Noisy(nn.Module):
+    """Draws from two generators, counts, and keeps a list of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.4)
+        self.last = nn.Linear(8, 3)
+        self.calls = 0
+        self.history = []
+
+    def forward(self, x, *, scale=1.0):
+        self.calls += 1
+        self.history.append(self.calls)
+        hidden = self.drop(torch.relu(self.norm(self.first(x)))) * self.calls
+        return self.last(hidden) * scale * (1 + random.random())
 
 
 class OtherNet(Net):

@@ -74,6 +74,24 @@ def test_the_cache_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("recorded_on", "device", "named", "expected"),
+    [
+        ("cpu", "cpu", "cpu", "cpu"),
+        ("cpu", "cuda:0", "cpu", "cuda:0"),
+        ("cuda:0", "cpu", "cuda:0", "cpu"),
+        ("cuda:0", "cuda:1", "cuda:0", "cuda:1"),
+        ("cuda:0", "cuda:0", "cpu", "cpu"),
+        ("cuda:0", "cuda:0", "meta", "meta"),
+    ],
+)
+def test_devices_that_values_name_follow(recorded_on, device, named, expected):
+    tensors = Tensors(incident(ref(device=recorded_on)), torch.device(device))
+    assert str(tensors.place(named)) == expected
+    decoder = SegmentDecoder(tensors, None, {})
+    assert str(decoder.value({"$": "device", "v": named})) == expected
+
+
+@pytest.mark.parametrize(
     ("recorded_on", "autocast", "device", "expected"),
     [
         ("cpu", "cpu", "cpu", "cpu"),

@@ -9,7 +9,8 @@ import torch
 
 from flightrec import environment
 from replay import determinism
-from replay.determinism import SETTERS, Recorded, machine_capability, reexec_environment
+from replay.determinism import Recorded, machine_capability, reexec_environment
+from replay.switches import SETTERS
 
 HERE = environment.collect().as_json()
 CPU = torch.device("cpu")
