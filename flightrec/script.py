@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import schemas
 from flightrec.errors import CodeMissingError
 from flightrec.script_names import bound_names, filled_name, used_names
-from flightrec.script_rules import ScriptRules
+from flightrec.script_rules import ScriptRules, soft_slots
 from flightrec.source import text_hash
 from flightrec.tree.nodes import Placeholder
 
@@ -27,9 +27,10 @@ def load_script(
     """Return a module in which the top-level names `wanted` of a script are defined.
 
     Only what they need is executed: imports, functions, classes and constants, judged by their
-    syntax (see `ScriptRules`). Names that only a function body needs and that come from
-    anything else stand as `Placeholder`. The module is registered in `sys.modules` under a name of
-    its own, so that a guard on `__name__` stays shut.
+    syntax (see `ScriptRules`). Names that only a function body needs, class attributes and
+    defaults of arguments stand as `Placeholder` where they come from anything else. The module
+    is registered in `sys.modules` under a name of its own, so that a guard on `__name__` stays
+    shut.
     Raises `CodeMissingError` where a wanted name is not there or cannot be defined like this.
     """
     try:
@@ -142,9 +143,22 @@ class _Script:
             self._verdicts[name] = self._find_reason(name)
         return self._verdicts[name]
 
+    def _soften(self, statement: ast.stmt) -> None:
+        """Put placeholders where a definition mentions a value that only a run would give."""
+        for holder, key in list(soft_slots(statement)):
+            value = holder[key]
+            why = self._rules.expression_problem(value)
+            reasons = (self._why_not(used) for used in used_names(value, now=True))
+            why = why or next(filter(None, reasons), None)
+            if why is not None:
+                name = f"__missing_{len(self.missing)}__"
+                self.missing[name] = why
+                holder[key] = ast.copy_location(ast.Name(name, ast.Load()), value)
+
     def _find_reason(self, name: str) -> str | None:
         for index in self._binders.get(name, ()):
             statement = self._body[index]
+            self._soften(statement)
             if (why := self._rules.problem(statement)) is not None:
                 return why
             for used in used_names(statement, now=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flightrec.script_names import FUNCTIONS, all_names, bound_names, filled_name, root_name
 
@@ -51,6 +51,23 @@ _TORCH_MODULE = re.compile(r"torch\.nn\.[A-Z]\w+")
 _CLASS_HOOKS = frozenset({"__init_subclass__", "__set_name__", "__prepare__", "__class_getitem__"})
 
 
+def soft_slots(node: ast.AST) -> Iterator[tuple[Any, str | int]]:
+    """Yield places, as holder and key, whose values a definition can do without at first.
+
+    These are values of class attributes and defaults of arguments: where one cannot be had, the
+    class can still be made, and only who looks at it has to be told.
+    """
+    if isinstance(node, FUNCTIONS):
+        for defaults in (node.args.defaults, node.args.kw_defaults):
+            yield from ((defaults, i) for i, value in enumerate(defaults) if value is not None)
+    elif isinstance(node, ast.ClassDef):
+        for child in node.body:
+            if isinstance(child, ast.Assign | ast.AnnAssign) and child.value is not None:
+                yield vars(child), "value"
+            else:
+                yield from soft_slots(child)
+
+
 class ScriptRules:
     """Judges the statements of one script; every answer is None or the reason against."""
 
@@ -70,6 +87,10 @@ class ScriptRules:
     def problem(self, node: ast.AST) -> str | None:
         """Say why this statement may not run, or None where it only defines something."""
         return next(self._statement(node), None)
+
+    def expression_problem(self, node: ast.expr) -> str | None:
+        """Say why this expression may not be evaluated, or None where it is a constant."""
+        return next(self._expressions(node), None)
 
     def is_noise(self, node: ast.AST) -> bool:
         """Can the statement be left out, since it binds nothing that anyone could need?
