@@ -99,6 +99,9 @@ class _Script:
         self._verdicts: dict[str, str | None] = {}
         self.missing: dict[str, str] = {}
         """Names that were needed only later and stay undefined, with the reason."""
+
+        self.labels: dict[str, str] = {}
+        """What stands in the script for those names that are not the script's own."""
         for index, statement in enumerate(self._body):
             for name in bound_names(statement):
                 self._binders.setdefault(name, []).append(index)
@@ -153,6 +156,7 @@ class _Script:
             if why is not None:
                 name = f"__missing_{len(self.missing)}__"
                 self.missing[name] = why
+                self.labels[name] = f"{ast.unparse(value)} of line {value.lineno}"
                 holder[key] = ast.copy_location(ast.Name(name, ast.Load()), value)
 
     def _find_reason(self, name: str) -> str | None:

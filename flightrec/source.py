@@ -144,7 +144,11 @@ def _code_files(obj: Any) -> Iterator[str]:
         yield obj.__code__.co_filename
     if isinstance(obj, type):
         for member in list(vars(obj).values()):
-            function = getattr(member, "__func__", getattr(member, "fget", member))
+            function = member
+            if isinstance(member, staticmethod | classmethod):
+                function = member.__func__
+            elif isinstance(member, property):
+                function = member.fget
             if isinstance(function, FunctionType):
                 yield function.__code__.co_filename
 
