@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flightrec.catalog.segments import steps_of_tensors
 from flightrec.errors import StoreError, UsageError
 from flightrec.incident.layout import DTYPES
 
@@ -97,11 +98,8 @@ def _sorted_out(
     incident: Incident,
 ) -> tuple[dict[str, dict[int, str]], list[dict[str, Any]]]:
     """Return the tensors of each file, index -> name, and what cannot be exported."""
-    manifest = incident.manifest
-    earlier = {
-        index: control["step"] for control in manifest["controls"] for index in _indices(control)
-    }
-    of_step = _indices(manifest["segment"])
+    steps = steps_of_tensors(incident.manifest)
+    failing = incident.manifest["segment"]["step"]
     names: dict[str, dict[int, str]] = {
         "weights.safetensors": {},
         "step.safetensors": {},
@@ -112,33 +110,13 @@ def _sorted_out(
         why = _not_exportable(ref)
         if why:
             left_out.append({"tensor": index, "why": why})
-        elif index in earlier and index not in of_step:
-            names["earlier.safetensors"][index] = f"{earlier[index]}/{ref.role}/{ref.name}"
-        elif ref.role in WEIGHTS and index not in of_step:
+        elif index not in steps and ref.role in WEIGHTS:
             names["weights.safetensors"][index] = ref.name
-        else:
+        elif steps.get(index, failing) == failing:
             names["step.safetensors"][index] = f"{ref.role}/{ref.name}"
+        else:
+            names["earlier.safetensors"][index] = f"{steps[index]}/{ref.role}/{ref.name}"
     return names, left_out
-
-
-def _indices(segment: Mapping[str, Any]) -> set[int]:
-    """Return every tensor that a segment names, in whichever way."""
-    found: set[int] = set()
-    waiting: list[Any] = [segment]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list):
-            waiting.extend(node)
-        elif isinstance(node, dict):
-            waiting.extend(node.values())
-            if node.get("$") == "tensor":
-                found.add(node["i"])
-            elif type(node.get("tensor")) is int:
-                found.add(node["tensor"])
-            buffers = node.get("buffers")
-            if isinstance(buffers, dict):
-                found.update(index for index in buffers.values() if type(index) is int)
-    return found
 
 
 def _not_exportable(ref: TensorRef) -> str | None:

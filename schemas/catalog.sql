@@ -123,6 +123,7 @@ CREATE TABLE typed.tensors (
     ordinal BIGINT,             -- index of the tensor in the incident
     name VARCHAR,               -- where it was found: encoder.weight, args[0]['x']
     role VARCHAR,               -- param, buffer, input, output, grad, grad_output, rng, value
+    step BIGINT,                -- step it is part of; NULL for weights
     shape BIGINT[],             -- size in each dimension
     dtype VARCHAR,              -- float32, bfloat16, ...
     bytes BIGINT,               -- elements times bytes per element

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from flightrec.catalog.schema import tables
+from flightrec.catalog.segments import steps_of_tensors
 from flightrec.incident.layout import DTYPES
 from flightrec.types import Site, Stat
 
@@ -234,12 +235,14 @@ def _findings(manifest: Mapping[str, Any]) -> Iterator[Row]:
 
 def _tensors(manifest: Mapping[str, Any]) -> Iterator[Row]:
     storages = manifest["storages"]
+    steps = steps_of_tensors(manifest)
     for ordinal, tensor in enumerate(manifest["tensors"]):
         storage = tensor["storage"]
         yield {
             "ordinal": ordinal,
             "name": tensor["name"],
             "role": tensor["role"],
+            "step": steps.get(ordinal),
             "shape": list(tensor["size"]),
             "dtype": tensor["dtype"],
             "bytes": min(math.prod(tensor["size"]) * DTYPES[tensor["dtype"]].itemsize, LARGEST),

@@ -37,12 +37,12 @@ class MemoryStore(flightrec.stores.Store):
         shared = self._shared.setdefault(url, {"paths": {}, "rows": {}})
         self._paths: dict[str, Path] = shared["paths"]
         self._rows: dict[str, dict[str, pa.Table]] = shared["rows"]
-        if "folder" not in shared:
-            shared["folder"] = tempfile.TemporaryDirectory(prefix="flightrec-")
-        self._folder = Path(shared["folder"].name)
+        self._of_all = shared
 
     def prepare(self) -> None:
-        """Do nothing: memory is ready."""
+        """Make the private folder, which goes when the process ends."""
+        if "folder" not in self._of_all:
+            self._of_all["folder"] = tempfile.TemporaryDirectory(prefix="flightrec-")
 
     def ids(self) -> list[str]:
         """Return the ids of all incidents, oldest first."""
@@ -58,7 +58,8 @@ class MemoryStore(flightrec.stores.Store):
         """Write an incident, signed with `key`, and its rows; returns its file."""
         from flightrec.incident.writer import write
 
-        path = write(capture, self._folder, key=key)
+        self.prepare()
+        path = write(capture, Path(self._of_all["folder"].name), key=key)
         self._paths[capture.id] = path
         self._index(capture.id)
         return path

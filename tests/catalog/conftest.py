@@ -80,7 +80,9 @@ def manifest_of(id, *, run="run-a", created="2026-03-01T12:00:00+00:00", **chang
                 "scalars": {"accuracy": 0.25, "bad": NAN},
             },
         ],
-        "segment": {"exception": None},
+        "segment": {"step": 7, "batch": {"$": "tensor", "i": 1}, "exception": None},
+        "controls": [],
+        "model": {"roots": None, "sources": []},
         "storages": [{"bytes": 24, "hash": "cafe", "dtype": "float32"}],
         "tensors": [tensor(0, "float32", [2, 3], "weight"), tensor(-1, "bfloat16", [0], "empty")],
     }

@@ -37,7 +37,10 @@ def test_what_was_not_recorded_is_null(make):
 
 
 def test_an_exception_is_kept_as_text(make):
-    raised = {"exception": {"type": "IndexError", "message": "out of range", "traceback": []}}
+    raised = {
+        "step": 7,
+        "exception": {"type": "IndexError", "message": "out of range", "traceback": []},
+    }
     (row,) = rows(make, "incidents", segment=raised)
     assert (row["exception_type"], row["exception_message"]) == ("IndexError", "out of range")
 
@@ -99,6 +102,7 @@ def test_tensors_have_bytes_and_a_hash(make):
         "cafe",
     )
     assert (empty["bytes"], empty["hash"]) == (0, None)
+    assert (weight["step"], empty["step"]) == (None, 7)
 
 
 def test_environment_is_flat(make):

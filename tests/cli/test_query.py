@@ -68,3 +68,9 @@ def test_text_of_an_incident_cannot_play_tricks(run, store):
         out = run("query", "SELECT reason FROM incidents", style).out
         assert "\x1b" not in out
         assert "\u202e" not in out
+
+
+def test_many_rows_are_printed_as_they_come(run, store):
+    statement = "SELECT range AS n FROM range(25000) ORDER BY n"
+    assert [row["n"] for row in run("query", statement, "--json").json] == list(range(25000))
+    assert run("query", statement, "--csv").out.splitlines()[-1] == "24999"
