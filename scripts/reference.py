@@ -1,7 +1,7 @@
 """Write the parts of docs/ that are made from the program: docs/cli.md and tables of docs/sql.md.
 
-    python scripts/reference.py           write them
-    python scripts/reference.py --check   exit with 1 where one is stale
+python scripts/reference.py           write them
+python scripts/reference.py --check   exit with 1 where one is stale
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def columns() -> str:
     """Return the tables of columns for docs/sql.md."""
     parts = [START]
     for table in tables().values():
-        parts.append(f"\n### {table.name}\n\n{table.meaning}\n\n| column | type | meaning |\n|---|---|---|")
+        parts.append(f"\n### {table.name}\n\n{table.meaning}\n")
+        parts.append("| column | type | meaning |\n|---|---|---|")
         parts += [
             f"| `{each.name}` | {each.type} | {each.meaning} |"
             for each in table.columns
