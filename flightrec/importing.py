@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightrec.errors import CodeMissingError
+from flightrec.source import file_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +119,7 @@ class SourceFinder(MetaPathFinder, Loader):
         """Run the text."""
         text, filename = self._ready.pop(module.__name__)
         module.__file__ = filename
-        if not Path(filename).is_file() or Path(filename).read_text(encoding="utf-8") != text:
+        if file_text(Path(filename)) != text:
             lines = text.splitlines(keepends=True)
             linecache.cache[filename] = (len(text), None, lines, filename)
         exec(compile(text, filename, "exec"), vars(module))

@@ -13,6 +13,7 @@ from flightrec.importing import SourceFinder, import_module, locate, search_path
 from flightrec.script import ADVICE, load_script
 from flightrec.source import (
     SCRIPT_MODULES,
+    file_text,
     module_file,
     repository_root,
     source_files,
@@ -117,7 +118,7 @@ class RecordedCode:
         text = self._texts.get(module, {}).get("text")
         if recorded is None and isinstance(text, str):
             recorded = text_hash(text)
-        return path is not None and text_hash(_read(path)) == recorded
+        return path is not None and text_hash(file_text(path)) == recorded
 
     def _recorded_text(self, module: str) -> tuple[str, str] | None:
         text = self._texts.get(module, {}).get("text")
@@ -137,7 +138,7 @@ class RecordedCode:
             return None
         for path in self.candidates(module):
             if self._is_unchanged(module, path) and self._may_run(module, path):
-                return _read(path), str(path)
+                return file_text(path), str(path)
         return None
 
     def _load_private(self, module: str) -> ModuleType | None:
@@ -182,18 +183,11 @@ class RecordedCode:
             return provided
         for path in self.candidates(module):
             if self._may_run(module, path):
-                return _read(path), str(path)
+                return file_text(path), str(path)
         raise CodeMissingError(
             f"the script that defined {module} is not here; use the text in the incident with "
             f"--code recorded, or {ADVICE}"
         )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _dots(name: str) -> list[int]:

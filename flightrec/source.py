@@ -7,6 +7,7 @@ import hashlib
 import linecache
 import sys
 import sysconfig
+import tokenize
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -231,10 +232,19 @@ def _notebook_text(names: Mapping[str, Any]) -> str:
     return "\n".join(plain)
 
 
+def file_text(path: Path) -> str:
+    """Return the text of a Python file in the encoding that it declares, empty if unreadable."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ""
+
+
 def _module_text(name: str) -> tuple[str, Path | None]:
     file = module_file(name)
     if file is not None:
-        return "".join(linecache.getlines(str(file))), file
+        return file_text(file), file
     return _notebook_text(globals_of(name)), None
 
 

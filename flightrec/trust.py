@@ -28,7 +28,7 @@ from flightrec.needs import (
 )
 from flightrec.recorded import Code, RecordedCode
 from flightrec.script import ADVICE, loose_statement
-from flightrec.source import SCRIPT_MODULES, definitions, is_installed, repository_root
+from flightrec.source import SCRIPT_MODULES, definitions, file_text, is_installed, repository_root
 from flightrec.tree.naming import class_name, mro
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Trust:
             return True
         if place.path is None or place.path.suffix != ".py" or self._is_mine(place.path):
             return False
-        return need.qualname in definitions(place.path.read_text(encoding="utf-8"))
+        return need.qualname in definitions(file_text(place.path))
 
     def _is_below(self, module: str) -> bool:
         """Does `module` lie below the trusted folder, in files that only define things?"""
@@ -260,10 +260,7 @@ def files_of(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _is_loose(path: Path) -> bool:
-    try:
-        return loose_statement(path.read_text(encoding="utf-8")) is not None
-    except (OSError, UnicodeDecodeError):
-        return True
+    return not path.is_file() or loose_statement(file_text(path)) is not None
 
 
 def _verify_function(found: Any, owner: Any, home: str, need: Need) -> None:

@@ -597,7 +597,7 @@ def from_path(path, name):
 @pytest.mark.parametrize("name", ["odd_case", "tests.made.up.odd_case"])
 def test_a_module_loaded_from_a_path_is_found_there(project, name):
     folder = project / "elsewhere"
-    path = write(folder, "some file.py", NET.format(factor=4))
+    path = write(folder, "some file.py", NET.format(factor=4).rstrip())  # no last newline
     net = from_path(path, name).Net()
     table = TensorTable()
     description = describe({"": net}, table)
