@@ -59,7 +59,7 @@ def recurs(
         return _zeroed(site, manifest, episode, trace)
     if kind == "zeroed" and trace.gradients:
         return _zero_gradients(trace)
-    return _as_recorded(comparison, what=f"finding ({kind})")
+    return _without_value(kind, comparison)
 
 
 def _exception(episode: Episode, trace: Trace) -> Recurrence:
@@ -87,7 +87,7 @@ def _nonfinite(
     if site.kind == "loss" and trace.loss is None:
         return _as_recorded(comparison, what="loss")
     candidates = dict(tensors_at(site, episode, trace, models))
-    name = f"{site.kind} {'.'.join(part for part in (site.module, site.leaf) if part)}".strip()
+    name = _name(site)
     exact = candidates.get(str(site))
     for tensor in candidates.values() if exact is None else (exact,):
         if kind == ("nan" if _has_nan(tensor) else "inf" if _has_inf(tensor) else ""):
@@ -119,17 +119,42 @@ def _zeroed(site: Site, manifest: Mapping[str, Any], episode: Episode, trace: Tr
     for name, tensor in candidates.items() if exact is None else ((str(site), exact),):
         largest = _absmax(tensor)
         if largest <= limit:
-            text = f"{name} is zero again: its largest magnitude is {largest:.3g}"
+            text = f"{_name(Site.parse(name))} is zero again: absmax {largest:.3g}"
             return Recurrence(again=True, text=text)
-    return Recurrence(again=False, text=f"{site} is not zero in the replay")
+    return Recurrence(again=False, text=f"{_name(site)} is not zero in the replay")
 
 
 def _as_recorded(comparison: Comparison, *, what: str) -> Recurrence:
     """Take a value that is not computed again as recorded, where all that enters it is exact."""
-    if comparison.outputs == "bit_exact" and comparison.gradients != "diverged":
+    if _exact(comparison):
         return Recurrence(again=True, text=AS_RECORDED.format(what=what))
-    text = f"the {what} is made outside the recorded calls, and these gave other values"
+    text = f"the {what} follows from code outside the recorded calls, and these gave other values"
     return Recurrence(again=False, text=text)
+
+
+def _exact(comparison: Comparison) -> bool:
+    return comparison.outputs == "bit_exact" and comparison.gradients != "diverged"
+
+
+def _without_value(kind: str, comparison: Comparison) -> Recurrence:
+    """Judge a kind that no bad value opened by the numbers it was found in."""
+    if not _exact(comparison):
+        return Recurrence(again=False, text="the replay gave other values than were recorded")
+    if kind == "manual":
+        return Recurrence(again=True, text="what was captured by request runs again")
+    if kind.endswith("_grad") and comparison.gradients == "bit_exact":
+        return Recurrence(again=True, text="the gradients are those that were found fault with")
+    return _as_recorded(comparison, what=kind.replace("_", " "))
+
+
+def _name(site: Site) -> str:
+    """Say a site in words: `output of the model`, `buffer norm.mean`."""
+    if site.kind in ("output", "loss"):
+        leaf = f" {site.leaf}" if site.leaf else ""
+        where = f" of {site.module or 'the model'}" if site.kind == "output" else ""
+        return f"{site.kind}{leaf}{where}"
+    kind = {"param": "parameter", "param_grad": "gradient of"}.get(site.kind, site.kind)
+    return f"{kind} {'.'.join(part for part in (site.module, site.leaf) if part)}"
 
 
 def tensors_at(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import unicodedata
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,9 +75,10 @@ def lines(verdict: Verdict, incident: Any) -> Iterator[str]:
             yield f"  - {item.text}"
     yield ""
     yield "Next:"
-    for command, purpose in _next(verdict):
-        yield f"  {command:<44} {purpose}"
-    yield f"({verdict.forward_passes} forward passes, {verdict.seconds:.1f} s)"
+    for command, purpose in _next(verdict, incident):
+        yield f"  {command}   # {purpose}"
+    passes = "pass" if verdict.forward_passes == 1 else "passes"
+    yield f"({verdict.forward_passes} forward {passes}, {verdict.seconds:.1f} s)"
 
 
 def clean(text: str) -> str:
@@ -121,12 +123,22 @@ def _culprit(verdict: Verdict) -> Iterator[str]:
     yield f"  confirmed {sure}"
 
 
-def _next(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    incident = shlex.quote(verdict.incident_id)
+def _next(verdict: Verdict, incident: Any) -> Iterator[tuple[str, str]]:
+    """Yield commands that work as they stand, and what each is for."""
+    place = shlex.quote(_place(verdict, incident))
     if verdict.status == "unsupported":
-        yield f"flightrec doctor {incident}", "what this incident lacks"
-    if verdict.phase is None and verdict.status != "unsupported":
-        yield f"flightrec bisect {incident}", "name the module, operator, line and sample"
+        yield f"flightrec show {place}", "what was recorded, and what was not"
+    elif verdict.phase is None:
+        yield f"flightrec bisect {place}", "name module, operator, line and sample"
     else:
-        yield f"flightrec replay {incident}", "run the recorded step again"
-    yield f"flightrec export {incident} --to DIR", "the batch, to look at it"
+        yield f"flightrec replay {place}", "run the recorded step again"
+    yield f"flightrec export {place} --to DIR", "the batch, to look at it"
+
+
+def _place(verdict: Verdict, incident: Any) -> str:
+    """Return the incident's file, from here where it is below, or its id where it has none."""
+    path = getattr(incident, "path", None)
+    if path is None:
+        return verdict.incident_id
+    full, here = Path(path).absolute(), Path.cwd()
+    return str(full.relative_to(here) if full.is_relative_to(here) else full)

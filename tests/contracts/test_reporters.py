@@ -128,3 +128,11 @@ def test_text_says_where_and_what_to_do():
         f"flightrec export {PLAIN.incident_id}",
     ):
         assert part in text, part
+
+
+def test_commands_name_the_file_where_there_is_one(tmp_path, monkeypatch):
+    path = tmp_path / "my store" / "x.h5"
+    incident = SimpleNamespace(manifest={}, id="x", path=path)
+    assert f"flightrec bisect '{path}'" in rendered("text", PLAIN, incident)
+    monkeypatch.chdir(tmp_path)
+    assert "flightrec bisect 'my store/x.h5'" in rendered("text", PLAIN, incident)

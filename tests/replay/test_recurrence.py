@@ -108,6 +108,26 @@ def test_kinds_without_a_bad_value_stand_where_the_replay_is_exact(kind):
     assert again(kind, None, trace([1.0]), replace(EXACT, gradients="diverged")) is False
 
 
+def test_what_is_told():
+    texts = {
+        (kind, site): recurs(manifest(kind, site), EPISODE, found, EXACT, {}).text
+        for kind, site, found in (
+            ("manual", None, trace([1.0])),
+            ("exploding_grad", None, trace([1.0])),
+            ("loss_spike", ":loss:#0", trace([1.0])),
+            ("nan", "enc:output:['a']#0", trace([NAN])),
+            ("nan", "norm:buffer:mean#0", trace([1.0])),
+            ("zeroed", ":output:#1", trace([1.0, 1.0], [0.0, 0.0])),
+        )
+    }
+    assert texts["manual", None] == "what was captured by request runs again"
+    assert "gradients are those" in texts["exploding_grad", None]
+    assert texts["loss_spike", ":loss:#0"].startswith("the loss spike is as recorded")
+    assert texts["nan", "enc:output:['a']#0"] == "output ['a'] of enc is nan again"
+    assert texts["nan", "norm:buffer:mean#0"] == "buffer norm.mean is not nan in the replay"
+    assert texts["zeroed", ":output:#1"] == "output of the model is zero again: absmax 0"
+
+
 def raised(name):
     return Raised(type=name, message="m", phase="forward", module=None)
 
