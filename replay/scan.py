@@ -15,7 +15,7 @@ from replay.episode import public_name
 from replay.frames import nearest, recomputing
 from replay.meter import Meter
 from replay.oplog import Leaf, Op, OpLog
-from replay.rerun import unobserved
+from replay.reinstate import unobserved
 from replay.schema import asks_for_infinity, behaviour, split, tensors_in
 from replay.stack import ModuleStack
 
