@@ -63,7 +63,8 @@ def test_a_missing_file_is_stale(script, monkeypatch, capsys):
     assert "schemas/incident.schema.json is stale" in capsys.readouterr().out
 
 
-def test_every_json_schema_is_json():
-    folder = SCRIPT.parents[1] / "schemas"
-    for path in folder.glob("*.json"):
-        assert json.loads(path.read_text()) == schemas.load(path.name)
+def test_every_json_file_is_json():
+    names = [path.name for path in SCRIPT.parents[1].glob("schemas/*.json")]
+    assert "incident.schema.json" in names
+    for name in names:
+        assert isinstance(json.loads(schemas.text(name)), dict)

@@ -60,7 +60,7 @@ def test_statistics(v1):
     assert stats_TSK.tobytes() == make_v1.STATS_TSK.tobytes()
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.filterwarnings("ignore:.*experimental:UserWarning")
 def test_raw_bytes_of_every_dtype(v1):
     found = {ref.dtype: n for n, ref in enumerate(v1.tensors) if ref.name.endswith(" 16")}
     assert len(found) >= 46
