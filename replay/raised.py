@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from flightrec.errors import CannotRebuildError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType, TracebackType
@@ -46,7 +48,13 @@ class Raised:
 def describe(
     fault: BaseException, names: Mapping[int, str], *, phase: str, call: int | None = None
 ) -> Raised:
-    """Describe `fault`; `names` gives `root:name` by the id of a module."""
+    """Describe `fault`; `names` gives `root:name` by the id of a module.
+
+    What the incident does not hold is no failure of the user's: a placeholder that was touched
+    raises its `CannotRebuildError` on.
+    """
+    if isinstance(fault, CannotRebuildError):
+        raise fault
     frames: list[Frame] = []
     module: str | None = None
     traceback: TracebackType | None = fault.__traceback__

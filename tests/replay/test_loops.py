@@ -8,6 +8,7 @@ from torch import nn
 
 import replay
 from flightrec import FlightRecorder
+from flightrec.errors import CannotRebuildError
 
 
 class Net(nn.Module):
@@ -200,3 +201,15 @@ def test_no_backward_is_none(tmp_path):
     assert (verdict.status, verdict.fidelity, verdict.gradients) == (
         "reproduced", "bit_exact", "none",
     )  # fmt: skip
+
+
+def test_what_the_incident_does_not_hold_is_said_and_no_verdict(tmp_path):
+    class Local(nn.Module):
+        def forward(self, x):
+            return x.log()
+
+    model = nn.Sequential(nn.Linear(4, 4), Local())
+    with FlightRecorder(tmp_path, model=model) as recorder, recorder.step(), torch.no_grad():
+        model(torch.full((2, 4), math.nan))
+    with pytest.raises(CannotRebuildError, match="--model"):
+        replay.load(tmp_path).run()
