@@ -59,7 +59,23 @@ _ADVICE = "pass --model package.module:factory at replay"
 _dict_of = vars(nn.Module)["__dict__"].__get__
 
 
-class ModuleEncoder(Encoder):
+class ReplayableEncoder(Encoder):
+    """Encodes values; a class or function that no replay would accept is missing from the start.
+
+    Otherwise one `time.time` among the attributes of a batch would make the incident refused.
+    """
+
+    def encode(self, value: Any, name: str = "") -> Node:
+        """Return the node of a value, without names that no replay would accept."""
+        node = super().encode(value, name)
+        if isinstance(node, dict):
+            for need in names_in(node):
+                if (why := never(need)) is not None:
+                    return self.missing(value, name, f"{need.name}: {why}")
+        return node
+
+
+class ModuleEncoder(ReplayableEncoder):
     """Encodes values with the modules in them; each module is written once, in `entries`.
 
     A module inside a value becomes `{"$": "submodule", "i": n}`, the n-th of the entries.
@@ -89,15 +105,6 @@ class ModuleEncoder(Encoder):
             for label, module in _walk(root, key):
                 self._labels.setdefault(id(module), label)
                 self._note_hooks(module)
-
-    def encode(self, value: Any, name: str = "") -> Node:
-        """Return the node of a value, without names that no replay would accept."""
-        node = super().encode(value, name)
-        if isinstance(node, dict):
-            for need in names_in(node):
-                if (why := never(need)) is not None:
-                    return self.missing(value, name, f"{need.name}: {why}")
-        return node
 
     def encode_module(self, module: nn.Module, name: str = "") -> Node:
         """Return the reference to a module, which is written later unless it was already."""

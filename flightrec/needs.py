@@ -125,6 +125,8 @@ def names_in(node: Mapping[str, Any]) -> list[Need]:
     """Return the classes and functions that one node itself names, not those inside it."""
     tag = node.get("$")
     found: list[Need] = []
+    if tag == "torch_enum":  # looked up by torch's own list, not by name
+        return found
     role = Role.MODULE if tag == "module" else Role.CLASS
     if isinstance(node.get("class"), str):
         found.append(Need(role, node["class"]))

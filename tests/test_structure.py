@@ -9,7 +9,9 @@ import enum
 import functools
 import json
 import logging
+import string
 import threading
+import time
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +117,7 @@ class Net(nn.Module):
         self.register_buffer("nothing", None)
         self.register_parameter("absent", None)
         self.gen = torch.Generator().manual_seed(7)
+        self.backend = torch.nn.attention.SDPBackend.MATH
 
     def forward(self, x):
         self.moved += 1
@@ -128,7 +131,17 @@ def test_values_of_all_kinds():
     net = Net()
     twin = rebuilt(net)
     assert type(twin) is Net
-    for name in ("mode", "text", "point", "config", "frozen", "table", "default", "kind"):
+    for name in (
+        "backend",
+        "mode",
+        "text",
+        "point",
+        "config",
+        "frozen",
+        "table",
+        "default",
+        "kind",
+    ):
         assert getattr(twin, name) == getattr(net, name)
         assert type(getattr(twin, name)) is type(getattr(net, name))
     assert twin.frozen._FrozenDict__frozen is True
@@ -675,6 +688,22 @@ def test_modules_that_were_never_registered():
     twin = rebuilt(holder)
     assert torch.equal(twin.hidden["a"][0].weight, holder.hidden["a"][0].weight)
     assert list(twin.parameters()) == []
+
+
+def test_names_that_no_replay_accepts_are_missing_from_the_start():
+    encoder = describing.ReplayableEncoder(TensorTable())
+    value = {"clock": time.time, "load": torch.load, "act": torch.relu, "it": string.Template("x")}
+    node = encoder.encode(value, "batch")
+    made = Decoder(lambda i: pytest.fail("no tensors"), Trust()).decode(node)
+    assert made["act"] is torch.relu
+    assert [note["what"].partition(":")[0] for note in encoder.not_captured] == [
+        "batch['clock']",
+        "batch['load']",
+        "batch['it']",
+    ]
+    for name in ("clock", "load", "it"):
+        with pytest.raises(CannotRebuildError, match=name):
+            made[name]()
 
 
 def test_tags_of_our_own_are_documented():
