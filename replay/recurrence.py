@@ -53,6 +53,9 @@ def recurs(
     if trace.exception is not None:
         text = f"the replay ended with {trace.exception.type}: {trace.exception.message}"
         return Recurrence(again=None, text=text)
+    if site is not None and site.kind == "param" and _after_update(manifest):
+        text = f"the incident holds the weights after the update that spoiled {_name(site)}"
+        return Recurrence(again=None, text=f"{text}, not those of the step")
     if kind in ("nan", "inf") and site is not None:
         return _nonfinite(kind, site, episode, trace, comparison, models)
     if kind == "zeroed" and site is not None and site.kind == "output":
@@ -145,6 +148,12 @@ def _without_value(kind: str, comparison: Comparison) -> Recurrence:
     if kind.endswith("_grad") and comparison.gradients == "bit_exact":
         return Recurrence(again=True, text="the gradients are those that were found fault with")
     return _as_recorded(comparison, what=kind.replace("_", " "))
+
+
+def _after_update(manifest: Mapping[str, Any]) -> bool:
+    """Were the weights of the step gone when its failure showed?"""
+    gaps = manifest.get("not_captured", ())
+    return any(gap["what"] == "weights before the update" for gap in gaps)
 
 
 def _name(site: Site) -> str:

@@ -94,6 +94,14 @@ def test_buffers_and_parameters():
     assert again("nan", site, trace([1.0]), APART, models={"": model})
 
 
+def test_weights_after_the_update_tell_nothing_of_the_step():
+    gap = {"what": "weights before the update", "why": "it showed too late"}
+    known = {**manifest("nan", ":param:weight#0"), "not_captured": [gap]}
+    found = recurs(known, EPISODE, trace([1.0]), APART, {"": nn.Linear(1, 1)})
+    assert found.again is None
+    assert found.text.startswith("the incident holds the weights after the update")
+
+
 def test_loss():
     assert again("nan", ":loss:#0", trace([1.0], loss=torch.tensor(NAN), whole=True))
     assert again("nan", ":loss:#0", trace([1.0], loss=torch.tensor(1.0), whole=True)) is False
