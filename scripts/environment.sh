@@ -35,7 +35,7 @@ prepare() {
     say "installing .[$extra] into $folder (once)"
     [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
     rm -f "$stamp"
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    "$folder/bin/python" -m pip install -qq --disable-pip-version-check --no-input \
         -c "$constraints" -e ".[$extra]"
     printf '%s\n' "$wanted" >"$stamp"
 }
