@@ -514,7 +514,7 @@ def test_compiled_programs_and_graphs_become_placeholders():
     )
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_scripted_modules_keep_their_weights():
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     models, description = through_json(nn.Sequential(scripted))
