@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flightrec.types import Evidence
 from replay.choice import choose
 from replay.history import contradicts
+from replay.incoming import without_bad
 from replay.norm import Healthy, Judge
 from replay.observing import Bench
 from replay.proof import Prover
@@ -86,14 +87,22 @@ class Bisection:
         if found is None and self.engine.step_fn is None:
             found = outside(self.episode, self.controls, self.kind)
         if found is None and (self.episode.backwards or self.engine.step_fn is not None):
-            self.bench.backward = True
-            failing = self.bench.scan(self.episode)
-            if self.engine.step_fn is not None:
-                healthy = self._healthy_steps()
-            found = self._search(failing, healthy)
+            found = self._search_backward(healthy)
         if found is None and self.kind not in VALUE_KINDS:
             found = self._search_inside(failing, healthy)
         return None if found is None else replace(found, forward_passes=self.bench.runs)
+
+    def _search_backward(self, healthy: list[Scanned]) -> Culprit | None:
+        """Run the backward pass too and explain what is bad then."""
+        self.bench.backward = True
+        if self.engine.step_fn is not None:
+            healthy = self._healthy_steps()
+        for episode in filter(None, (without_bad(self.episode), self.episode)):
+            self.bench.episode = episode
+            found = self._search(self.bench.scan(episode), healthy)
+            if found is not None:
+                return found
+        return None
 
     # -- what failed ------------------------------------------------------------------------
 
@@ -171,7 +180,7 @@ class Bisection:
             return found
         whole = self.engine.step_fn is not None and self.episode.batch is not None
         rows = RowSearch(
-            episode=self.episode,
+            episode=self.bench.episode,
             controls=self.controls,
             whole=whole,
             cured=lambda edit: bench.is_healthy(edit=edit),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flightrec.tree import leaves
@@ -17,6 +17,7 @@ from replay.confirm import (
     make_finite,
     make_uneven,
 )
+from replay.incoming import mended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from replay.choice import Candidate
     from replay.confirm import Kept
-    from replay.episode import Arguments, Episode, RecordedBackward, RecordedCall
+    from replay.episode import Arguments, Episode, RecordedCall
     from replay.norm import Judge
     from replay.observing import Judged
     from replay.oplog import Op
@@ -70,7 +71,8 @@ class Prover:
 
     def keep(self, candidates: Sequence[Candidate]) -> None:
         """Re-execute once and keep what the candidates read and made."""
-        ops = [self._log.ops[each.op] for each in candidates if each.leaf is None]
+        made = [each for each in candidates if each.reason not in ("leaf", "gradient")]
+        ops = [self._log.ops[each.op] for each in made]
         wanted = {op.index: op.name for op in ops}
         if wanted:
             keeper = Keep(wanted)
@@ -201,8 +203,7 @@ class Prover:
         proof = Proof(repeats=True)
         text = "the gradient that loss code outside every module gave to an output is bad"
         proof.add("given", text, value=True)
-        mended = tuple(_with_finite_gradients(each, self._mended) for each in episode.backwards)
-        proof.heals = self._bench.is_healthy(episode=replace(episode, backwards=mended))
+        proof.heals = self._bench.is_healthy(episode=mended(episode, self._mended))
         words = "heals the step" if proof.heals else "does not heal the step"
         proof.add("healed", f"making it sound {words}", proof.heals)
         return proof
@@ -225,15 +226,3 @@ class Prover:
             make_finite(tensor)
         elif any(flags.zero() for flags in flags_of([tensor])):
             make_uneven(1.0)(tensor)
-
-
-def _with_finite_gradients(
-    backward: RecordedBackward, mend: Callable[[torch.Tensor], None]
-) -> RecordedBackward:
-    def gradients() -> list[tuple[int, str, torch.Tensor]]:
-        mended = [(call, leaf, tensor.clone()) for call, leaf, tensor in backward.gradients()]
-        for _, _, tensor in mended:
-            mend(tensor)
-        return mended
-
-    return replace(backward, gradients=gradients)

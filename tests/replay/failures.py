@@ -828,14 +828,15 @@ class Fused(nn.Module):
 
     def forward(self, x, scale):
         q, k, v = self.qkv(x).chunk(3, -1)
-        return self.head(F.scaled_dot_product_attention(q[:, None] * scale[:, None, None, None], k[:, None], v[:, None])[:, 0])
+        scale = scale[:, None, None, None]
+        return self.head(F.scaled_dot_product_attention(q[:, None] * scale, k[:, None] * scale, v[:, None])[:, 0])
 
 
 def scaled(generator, bad):
     scale = torch.ones(4)
     if bad:
-        scale[1] = 1e38
-    return torch.randn(4, 5, 6, generator=generator) * 10, scale
+        scale[1] = 1e20
+    return torch.randn(4, 5, 6, generator=generator), scale
 
 
 case("fused_attention_overflows", Fused, scaled,
