@@ -101,9 +101,6 @@ class StepEntry:
 
     step: int
     copies: TensorTable
-    references: TensorTable
-    """What was over the budget: kept by reference, and marked where it changed since."""
-
     rng: RngState
     batch: Encoded | None = None
     calls: list[CallRecord] = field(default_factory=list)

@@ -93,7 +93,6 @@ class Tape:
         self.entry = StepEntry(
             step=step,
             copies=TensorTable(),
-            references=TensorTable(copy=False),
             rng=self._generators.read(),
         )
         self.slab.clear()
@@ -250,7 +249,7 @@ class Tape:
         if held <= self._step_bytes:
             self._reserve(held)
         else:
-            table = entry.references
+            table = TensorTable(copy=False)
             self._dropped["inputs kept by reference: over ring_bytes"] += 1
         encoder = Encoder(table, modules=self._modules)
         node = encoder.encode(value, name=name)
