@@ -50,11 +50,11 @@ class Pristine:
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._contents: dict[int, tuple[Any, Any]] = {}
         self._modules: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
-        self._frozen: dict[int, dict[str, Any]] = {}
+        self._plain: dict[int, dict[str, Any]] = {}
         modules = (module for model in models.values() for module in model.modules())
         for module in {id(module): module for module in modules}.values():
             self._remember(module.__dict__)
-            self._frozen[id(module)] = thaw(self._modules[-1][2])
+            self._plain[id(module)] = self._modules[-1][2]
         self._known: dict[str, _Known] = {}
         for root, model in models.items():
             for name, parameter in model.named_parameters():
@@ -78,7 +78,7 @@ class Pristine:
         if id(value) in self._contents or id(value) in self._copies:
             return
         if isinstance(value, torch.Tensor):
-            if value.layout == torch.strided and value.device.type != "meta":
+            if _copyable(value):
                 self._copies[id(value)] = (value, value.detach().clone())
         elif type(value) in _CONTAINERS:
             self._contents[id(value)] = (value, _shallow(value))
@@ -87,13 +87,25 @@ class Pristine:
 
     def knows(self, module: nn.Module, name: str) -> bool:
         """Did `module` have a plain attribute of that name?"""
-        return name in self._frozen.get(id(module), {})
+        return name in self._plain.get(id(module), {})
 
     def attribute(self, module: nn.Module, name: str) -> Any:
-        """Return a plain attribute as it was; containers are copies, all else is shared."""
-        value = self._frozen[id(module)][name]
-        kept = self._copies.get(id(value))
-        return thaw(value) if kept is None else kept[1].clone()
+        """Return a copy of a plain attribute as it was; what cannot change is shared."""
+        return thaw(self._former(self._plain[id(module)][name]))
+
+    def _former(self, value: Any) -> Any:
+        """Return a tensor or container with the content it had, to be read only."""
+        if id(value) in self._copies:
+            return self._copies[id(value)][1]
+        if id(value) not in self._contents:
+            return value
+        former = copy.copy(value)
+        _refill(former, self._contents[id(value)][1])
+        items = former.items() if isinstance(former, dict) else enumerate(former)
+        if not isinstance(former, set):
+            for key, item in list(items):
+                former[key] = self._former(item)
+        return former
 
     def restore(self) -> list[str]:
         """Put everything back; return the `root:name` of parameters that had been written."""
@@ -138,9 +150,14 @@ def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def thaw(value: Any) -> Any:
-    """Copy nested plain containers, so that a forward may change them; share all else."""
+    """Copy tensors and nested plain containers, so that a forward may change them; share all else.
+
+    Parameters are shared: as an attribute they stand for a module's own.
+    """
     if type(value) is tuple:
         return tuple(thaw(item) for item in value)
+    if type(value) is torch.Tensor and _copyable(value):
+        return value.detach().clone().requires_grad_(value.requires_grad)
     if type(value) not in _CONTAINERS:
         return value
     copied = copy.copy(value)
@@ -152,6 +169,10 @@ def thaw(value: Any) -> Any:
     else:
         copied.extend(thaw(item) for item in value)
     return copied
+
+
+def _copyable(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.device.type != "meta"
 
 
 def _shallow(container: Any) -> Any:
@@ -168,7 +189,7 @@ def _refill(container: Any, entries: Any) -> None:
 
 
 def _describe(parameter: torch.Tensor) -> _Known:
-    if parameter.layout != torch.strided or parameter.device.type == "meta":
+    if not _copyable(parameter):
         return _Known(parameter, 0, parameter._version, parameter.requires_grad)
     return _Known(parameter, parameter.data_ptr(), checksum(parameter), parameter.requires_grad)
 

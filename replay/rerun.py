@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -188,7 +188,7 @@ class Rerun:
         with unobserved():
             for index, leaf, gradient in recorded.gradients():
                 output = self._live.get(index, {}).get(leaf)
-                if output is None or not output.requires_grad:
+                if not _takes(output, gradient):
                     self._notes.append(f"no gradient can enter at output {leaf!r} of call {index}")
                     continue
                 tensors.append(output)
@@ -235,3 +235,13 @@ class Rerun:
         if self._observer is not None:
             self._observer.backward_end(number)
         return self._exception is None
+
+
+def _takes(output: torch.Tensor | None, gradient: torch.Tensor) -> TypeGuard[torch.Tensor]:
+    """Is there such an output, made by autograd and as the recorded gradient is?"""
+    return (
+        output is not None
+        and output.requires_grad
+        and output.shape == gradient.shape
+        and output.dtype == gradient.dtype
+    )

@@ -107,11 +107,14 @@ def test_hooks_are_left_alone():
     handle.remove()
 
 
-def test_thaw_copies_containers_and_shares_the_rest():
-    tensor = torch.zeros(1)
-    value = {"a": [tensor, (1, [2])], "b": {3}}
+def test_thaw_copies_tensors_and_containers_and_shares_the_rest():
+    tensor, parameter, other = torch.zeros(1), nn.Parameter(torch.zeros(1)), object()
+    value = {"a": [tensor, (1, [2])], "b": {3}, "c": (parameter, other)}
     copied = thaw(value)
-    assert copied["a"][0] is tensor
+    assert copied["a"][0] is not tensor
+    assert same_bits(copied["a"][0], tensor)
+    assert copied["c"][0] is parameter
+    assert copied["c"][1] is other
     assert copied["a"][1][1] is not value["a"][1][1]
     copied["b"].add(4)
     assert value["b"] == {3}

@@ -134,3 +134,23 @@ def test_edit_exchanges_arguments(tape):
     assert engine.run(episode).outputs[0][0][1].isnan().any()
     assert engine.run(episode, edit=edit).outputs[0][0][1].isfinite().all()
     assert engine.run(episode).outputs[0][0][1].isnan().any()
+
+
+def test_a_gradient_that_does_not_fit_is_left_out_and_noted(tape):
+    tape = tape(nn.Linear(2, 3))
+    tape.call(":", torch.ones(4, 2))
+    entered = [
+        (0, "", torch.ones(4, 3)),
+        (0, "", torch.ones(7, 3)),
+        (0, "['gone']", torch.ones(4, 3)),
+        (5, "", torch.ones(4, 3)),
+    ]
+    backward = RecordedBackward(number=0, after_call=1, gradients=lambda: entered)
+    trace = Engine(tape.weights).run(replace(tape.episode(), backwards=(backward,)))
+    assert trace.exception is None
+    assert trace.notes == (
+        "no gradient can enter at output '' of call 0",
+        "no gradient can enter at output \"['gone']\" of call 0",
+        "no gradient can enter at output '' of call 5",
+    )
+    assert torch.equal(trace.gradients[":bias"], torch.full((3,), 4.0))
