@@ -21,7 +21,10 @@ def folder(tmp_path):
     before, path = set(sys.modules), list(sys.path)
     yield tmp_path
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(
+            (str(tmp_path), "<", "None")
+        ):
+            del sys.modules[name]
     sys.path[:] = path
 
 

@@ -47,7 +47,10 @@ def project(tmp_path, monkeypatch):
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(
+            (str(tmp_path), "<", "None")
+        ):
+            del sys.modules[name]
 
 
 def test_text_of_a_class_includes_its_decorators():
