@@ -9,10 +9,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.rule import Rule
 
 from flightrec import open_store
 
@@ -35,7 +35,7 @@ ACTS = (
     Act(
         training="columns",
         title="1. The output is blank and nothing crashes",
-        story="An attention looks at whole blocks of 4 columns. Digits are batched by length, and\n"
+        story="An attention looks at whole blocks of 4 columns. Digits are batched by length, and "
         "one batch holds only narrow ones: no whole block, every weight zero, logits all 0.",
         kind="zeroed",
         phase="forward",
@@ -45,7 +45,7 @@ ACTS = (
     Act(
         training="crops",
         title="2. One sample turns the whole batch into NaN",
-        story="Each image is standardised. A random crop, drawn inside the model, lands on blank\n"
+        story="Each image is standardised. A random crop, drawn inside the model, lands on blank "
         "paper: its standard deviation is 0, and batch norm spreads 0/0 over all 32 rows.",
         kind="nan",
         phase="forward",
@@ -55,7 +55,7 @@ ACTS = (
     Act(
         training="streams",
         title="3. The loss is fine, the gradient is infinite",
-        story="Two streams are blended with sqrt(share). Training drives one share to exactly 0;\n"
+        story="Two streams are blended with sqrt(share). Training drives one share to exactly 0; "
         "the forward pass does not mind, the slope of the square root there is infinite.",
         kind="inf",
         phase="backward",
@@ -64,10 +64,13 @@ ACTS = (
     ),
 )
 
-FAILURES = """\
-SELECT i.run, i.kind, v.phase, v.module, v.op, v.sample, v.fidelity
-FROM incidents AS i JOIN verdicts AS v ON v.incident_id = i.id
-WHERE v.module IS NOT NULL ORDER BY i.id"""
+FAILURES = (
+    "SELECT i.run_name, i.kind, v.phase, v.module, v.op, v.sample, v.fidelity FROM incidents i "
+    "JOIN verdicts v ON v.incident_id = i.id WHERE v.module IS NOT NULL ORDER BY i.id"
+)
+
+
+LEFT: dict[str, Any] = {"title_align": "left", "width": 100}
 
 
 class Story:
@@ -81,7 +84,7 @@ class Story:
 
     def run(self, shown: str, *command: str) -> None:
         """Show `shown`, run `python -m command` in a new process, let it print."""
-        self.console.print(f"\n[bold green]$[/] {shown}")
+        self.console.print(f"\n[bold green]$[/] {shown}", soft_wrap=True)
         self.console.file.flush()
         subprocess.run([sys.executable, "-m", *command], check=True)
 
@@ -92,7 +95,7 @@ class Story:
 
     def act(self, act: Act) -> None:
         """Train until it fails, then replay and explain the first incident in new processes."""
-        self.console.print(Panel(act.story, title=act.title, title_align="left"))
+        self.console.print(Panel(act.story, title=act.title, **LEFT))
         before = set(open_store(str(self.store)).ids())
         self.run(
             f"python -m demo_digits.train {act.training}",
@@ -101,13 +104,16 @@ class Story:
             str(self.store),
         )
         first = min(set(open_store(str(self.store)).ids()) - before)
+        if not before:
+            self.flightrec("replay", first)
         self.flightrec("bisect", first)
 
     def query(self) -> None:
-        """Show all incidents, replay one, and ask one question over all of them."""
-        self.console.print(Rule("All incidents"))
+        """Show all incidents, and ask one question over all of them."""
+        self.console.print(
+            Panel("What keeps failing, and where?", title="4. All incidents", **LEFT)
+        )
         self.flightrec("ls")
-        self.flightrec("replay", min(open_store(str(self.store)).ids()))
         self.flightrec("query", FAILURES)
 
     def found(self) -> int:

@@ -38,9 +38,9 @@ class ColumnReader(nn.Module):
     def __init__(self) -> None:
         """Make the layers for columns of 8 pixels and 10 classes."""
         super().__init__()
-        self.embed = nn.Sequential(nn.Linear(9, 32), nn.Tanh())
-        self.attention = BlockAttention(32)
-        self.classify = nn.Linear(32, 10, bias=False)
+        self.embed = nn.Sequential(nn.Linear(9, 512), nn.Tanh(), nn.Linear(512, 256), nn.Tanh())
+        self.attention = BlockAttention(256)
+        self.classify = nn.Linear(256, 10, bias=False)
 
     def forward(self, columns: Tensor, lengths: Tensor) -> Tensor:
         """Return logits (B, 10) from columns (B, T, 9) and lengths (B,)."""
@@ -88,8 +88,14 @@ class CropNet(nn.Module):
         super().__init__()
         self.crop = RandomCrop(4)
         self.standardise = Standardise()
-        self.features = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
-        self.classify = nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(256, 10))
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 64, 3, padding=1),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.Conv2d(64, 128, 3, padding=1),
+            nn.ReLU(),
+        )
+        self.classify = nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(2048, 10))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, 10) from images (B, H, W)."""
@@ -119,16 +125,27 @@ class Blend(nn.Module):
         self.share.clamp_(0, 0.99)
 
 
+def _stream(inputs: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(inputs, 1024),
+        nn.Tanh(),
+        nn.Linear(1024, 128),
+        nn.Tanh(),
+        nn.Dropout(dropout),
+    )
+
+
 class TwoStreams(nn.Module):
     """Blend what the pixels say with what their edges say, then classify."""
 
     def __init__(self) -> None:
         """Make the layers for images of 8 by 8 pixels and 10 classes."""
         super().__init__()
-        self.pixels = nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.Tanh())
-        self.edges = nn.Sequential(nn.Flatten(), nn.Linear(56, 48), nn.Tanh(), nn.Dropout(0.5))
-        self.blend = Blend(48)
-        self.classify = nn.Linear(48, 10)
+        self.pixels = _stream(64, dropout=0.0)
+        self.edges = _stream(56, dropout=0.5)
+        self.blend = Blend(128)
+        self.classify = nn.Linear(128, 10)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, 10) from images (B, H, W)."""

@@ -19,7 +19,7 @@ from flightrec import FlightRecorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-STEPS = 120
+STEPS = 150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +36,28 @@ class Training:
 
 
 TRAININGS = {
-    "columns": Training(model=ColumnReader, batches=lambda: bucketed_batches(7), rate=0.03, seed=7),
+    "columns": Training(
+        model=ColumnReader, batches=lambda: bucketed_batches(7), rate=0.003, seed=7
+    ),
     "crops": Training(model=CropNet, batches=lambda: random_batches(STEPS, 7), rate=0.003, seed=7),
     "streams": Training(
-        model=TwoStreams, batches=lambda: random_batches(STEPS, 11), rate=0.02, seed=11
+        model=TwoStreams, batches=lambda: random_batches(STEPS, 3), rate=0.005, seed=3
     ),
 }
 
 
 def train(name: str, store: str, console: Console) -> list[str]:
-    """Train the network called `name`, print its loss, return the ids of its incidents."""
+    """Train the network called `name`, print its loss, return the ids of its incidents.
+
+    Training goes on after an incident, until the next line is printed.
+    """
     training = TRAININGS[name]
     torch.manual_seed(training.seed)
     model = training.model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.rate)
+    shares = [p for name, p in model.named_parameters() if name.endswith("share")]
+    others = [p for name, p in model.named_parameters() if not name.endswith("share")]
+    groups = [{"params": others}] + [{"params": shares, "lr": 0.02}] * bool(shares)
+    optimizer = torch.optim.Adam(groups, lr=training.rate)
     with FlightRecorder(store, model=model, optimizer=optimizer, run=name) as recorder:
         for number, batch in enumerate(training.batches()):
             with recorder.step(batch):
@@ -65,6 +73,8 @@ def train(name: str, store: str, console: Console) -> list[str]:
             if number % 20 == 0:
                 right = (logits.argmax(1) == labels).float().mean()
                 console.print(f"step {number:4d}   loss {loss:7.4f}   right {right:4.0%}")
+                if recorder.incidents:
+                    break
     return list(recorder.incidents)
 
 
