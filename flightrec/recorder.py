@@ -258,14 +258,14 @@ class FlightRecorder:
         assert self._session is not None
         parameters = sum(p.numel() for p in self._session.parameters.named.values())
         names = ", ".join(type(root).__name__ for root in self._roots.values())
-        missing = description.not_captured
+        missing = [*description.not_captured, *self._session.unseen()]
         log.info(
             "recording %s (%d modules, %d parameters) into %s%s",
             names,
             modules,
             parameters,
             self._store,
-            "; cannot be rebuilt: " + "; ".join(f"{m['what']} ({m['why']})" for m in missing)
+            "; not captured: " + "; ".join(f"{m['what']} ({m['why']})" for m in missing)
             if missing
             else "",
         )

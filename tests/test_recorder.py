@@ -99,9 +99,7 @@ def test_a_recorded_run_is_bit_identical_to_the_same_run_without(tmp_path):
     plain = train(FlightRecorderOff(), model, optimizer, batches(12))
     state = torch.get_rng_state()
     recorded_model, recorded_optimizer = make()
-    with FlightRecorder(
-        tmp_path, model=recorded_model, optimizer=recorded_optimizer
-    ) as recorder:
+    with FlightRecorder(tmp_path, model=recorded_model, optimizer=recorded_optimizer) as recorder:
         recorded = train(recorder, recorded_model, recorded_optimizer, batches(12))
     assert recorded == plain
     assert torch.equal(torch.get_rng_state(), state)
@@ -327,9 +325,7 @@ def test_capture_after_the_update_takes_the_next_segment_and_says_so(tmp_path, c
 def test_on_incident_raise_names_the_command(tmp_path):
     model, optimizer = make()
     with (
-        FlightRecorder(
-            tmp_path, model=model, optimizer=optimizer, on_incident="raise"
-        ) as recorder,
+        FlightRecorder(tmp_path, model=model, optimizer=optimizer, on_incident="raise") as recorder,
         pytest.raises(IncidentError, match="flightrec bisect"),
     ):
         train(recorder, model, optimizer, batches(4, bad=[1]))
@@ -338,9 +334,7 @@ def test_on_incident_raise_names_the_command(tmp_path):
 
 def test_on_incident_skip_keeps_the_weights_healthy(tmp_path):
     model, optimizer = make()
-    with FlightRecorder(
-        tmp_path, model=model, optimizer=optimizer, on_incident="skip"
-    ) as recorder:
+    with FlightRecorder(tmp_path, model=model, optimizer=optimizer, on_incident="skip") as recorder:
         losses = train(recorder, model, optimizer, batches(6, bad=[2]))
     assert [math.isnan(loss) for loss in losses] == [False, False, True, False, False, False]
     assert all(p.isfinite().all() for p in model.parameters())
@@ -579,3 +573,23 @@ def test_watch_without_optimizer_takes_each_call_for_a_step(tmp_path):
         recorder.close()
     (manifest,) = manifests(tmp_path)
     assert manifest["step"] == 3
+
+
+def test_a_compiled_model_is_recorded_by_its_outermost_call(tmp_path):
+    torch.manual_seed(0)
+    model = Net()
+    compiled = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with FlightRecorder(tmp_path, model=model, optimizer=optimizer) as recorder:
+        train(recorder, compiled, optimizer, batches(4, bad=[2]))
+    (manifest,) = manifests(tmp_path)
+    assert [(c["root"], c["module"]) for c in manifest["segment"]["calls"]] == [("", "")]
+    assert manifest["site"] == ":output:#0"
+
+
+def test_a_model_compiled_in_place_is_said_to_be_unseen(tmp_path, caplog):
+    model = Net()
+    model.compile(backend="eager")
+    with caplog.at_level(logging.INFO, "flightrec"), FlightRecorder(tmp_path, model=model):
+        pass
+    assert "Module.compile()" in caplog.records[0].getMessage()

@@ -11,6 +11,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from flightrec.guard import guarded
+from flightrec.wrappers import wrapped
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -56,11 +57,19 @@ class Members:
         if module in self._foreign:
             return None
         self._index()
-        place = self._places.get(id(module))
+        place = self._places.get(id(module)) or self._inside(module)
         if place is None:
             self._foreign.add(module)
             return None
+        self._places[id(module)] = (weakref.ref(module), place[1], place[2])
         return place[1], place[2]
+
+    def _inside(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], str, str] | None:
+        """Return the place of the recorded module that a wrapper such as torch.compile calls."""
+        around = wrapped(module)
+        if around is None:
+            return None
+        return self._places.get(id(getattr(module, around[0], None)))
 
 
 class ForwardProbe:
@@ -101,11 +110,13 @@ class ForwardProbe:
         return self._module is not None
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():  # first of all: a trace must see nothing of us
+            return
         if self._module is not None:
             if module is self._module and threading.get_ident() == self._thread:
                 self._depth += 1
             return
-        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread:
             return
         if torch._C._current_autograd_node() is not None:
             return
@@ -123,6 +134,8 @@ class ForwardProbe:
                 self._module, self._depth = module, 1
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:  # noqa: ARG002 - torch's signature
+        if torch.compiler.is_compiling():
+            return
         if module is not self._module or threading.get_ident() != self._thread:
             return
         self._depth -= 1

@@ -214,8 +214,8 @@ def _read_attributes(watched: _Watched) -> dict[str, Any]:
     if len(values) != watched.size:
         watched.names = tuple(name for name in values if name not in INTERNAL)
         watched.size = len(values)
-        # two names at least, so that the getter returns a tuple
-        watched.pick = itemgetter(*watched.names, "training", "training")
+        # two more names, so that the getter returns a tuple; every module has these
+        watched.pick = itemgetter(*watched.names, "_modules", "_modules")
         watched.seen = ()
     assert watched.pick is not None
     picked = watched.pick(values)

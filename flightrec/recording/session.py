@@ -15,7 +15,7 @@ from flightrec.probes.backward import BackwardProbe
 from flightrec.probes.forward import ForwardProbe, Members
 from flightrec.probes.optimizer import OptimizerProbe, skipped_by_scaler
 from flightrec.probes.parameters import ParameterProbe
-from flightrec.probes.state import StateProbe
+from flightrec.probes.state import StateProbe, walk
 from flightrec.recording.desk import Desk
 from flightrec.recording.dossier import Dossier
 from flightrec.recording.judge import Judge
@@ -91,6 +91,7 @@ class Session:
         step_fn: dict[str, str] | None,
     ) -> None:
         """Build everything around `roots`; nothing is hooked before `start`."""
+        self.roots = roots
         self.settings = settings
         self.filing = filing
         self.dropped = filing.dropped
@@ -173,6 +174,16 @@ class Session:
         dropped = self.ring.reserve(nbytes)
         if dropped:
             self.dropped["steps over ring_bytes"] += dropped
+
+    def unseen(self) -> list[dict[str, str]]:
+        """Note modules whose calls hooks cannot see, and return those notes."""
+        for place, module in walk(self.roots):
+            if getattr(module, "_compiled_call_impl", None) is not None:
+                self.tape.not_captured[f"calls of {place.lstrip(':') or 'the model'}"] = (
+                    "compiled in place by Module.compile(), where hooks see nothing; "
+                    "use model = torch.compile(model) instead"
+                )
+        return [{"what": what, "why": why} for what, why in self.tape.not_captured.items()]
 
     def follow(self, finder: StepFinder) -> None:
         """Let `finder` begin and end steps from what the probes tell."""
