@@ -27,6 +27,9 @@ _NEEDED = {
     "AVX512": {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
 }
 
+MOST_THREADS = 1024
+"""An incident that asks for more is not believed."""
+
 AT_START = (
     "CUBLAS_WORKSPACE_CONFIG",
     "DNNL_DEFAULT_FPMATH_MODE",
@@ -64,16 +67,11 @@ class Recorded:
         before, threads = environment.collect().flags, torch.get_num_threads()
         wanted = {name: value for name, value in self._flags.items() if value is not None}
         try:
-            self._set_threads()
+            _use_threads((self.environment.get("threads") or {}).get("intra"))
             yield set_flags(wanted)
         finally:
-            torch.set_num_threads(threads)
+            _use_threads(threads)
             set_flags({name: value for name, value in before.items() if value is not None})
-
-    def _set_threads(self) -> None:
-        wanted = (self.environment.get("threads") or {}).get("intra")
-        if isinstance(wanted, int) and 0 < wanted <= 1024:
-            torch.set_num_threads(wanted)
 
     def differences(self, device: torch.device) -> list[str]:
         """Say what still differs while the settings are applied, as far as it changes numbers."""
@@ -89,6 +87,11 @@ class Recorded:
             for found in environment.differences(self.environment, here)
             if found.numbers and _matters(found, device)
         ]
+
+
+def _use_threads(count: Any) -> None:
+    if isinstance(count, int) and 0 < count <= MOST_THREADS and count != torch.get_num_threads():
+        torch.set_num_threads(count)
 
 
 def reexec_environment(incident: Incident) -> dict[str, str] | None:
@@ -110,7 +113,7 @@ def variables_for(recorded: Mapping[str, Any]) -> dict[str, str] | None:
         if isinstance(value, str) and _VALUE.fullmatch(value) and os.environ.get(name) != value:
             wanted[name] = value
     intra = (recorded.get("threads") or {}).get("intra")
-    if isinstance(intra, int) and 0 < intra <= 1024 and intra != torch.get_num_threads():
+    if isinstance(intra, int) and 0 < intra <= MOST_THREADS and intra != torch.get_num_threads():
         wanted |= {"OMP_NUM_THREADS": str(intra), "MKL_NUM_THREADS": str(intra)}
     wanted |= _capability(recorded, chosen="ATEN_CPU_CAPABILITY" in known)
     return wanted or None
