@@ -76,7 +76,8 @@ class FlightRecorder:
         self._roots = roots_of(model)
         self._optimizers = optimizers_of(optimizer)
         self._scaler = scaler
-        self._step_fn = step_fn_json(step_fn)
+        step_fn_json(step_fn)  # refuses what replay could not find again
+        self._step_fn = step_fn
         self._detectors = select(detectors)
         self._store = store
         self._enabled = os.environ.get("FLIGHTREC_DISABLE") != "1"

@@ -53,8 +53,7 @@ def load(
     `CannotRebuildError`, and `UsageError` for a device that is not here.
     """
     opened = _open(store_or_path, incident)
-    sources = opened.manifest["model"]["sources"]
-    allowed = Trust.from_settings(own=opened.own, names=tuple(trust), code=code, sources=sources)
+    allowed = Trust.for_manifest(opened.manifest, own=opened.own, names=tuple(trust), code=code)
 
     def make(where: torch.device) -> Prepared:
         return prepare(opened, allowed, model=model, device=where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import nn
-    from torch.utils.hooks import RemovableHandle
+
+    from flightrec.protocols import Handle
 
 
 class CallListener(Protocol):
@@ -72,6 +74,22 @@ class Members:
         return self._places.get(id(getattr(module, around[0], None)))
 
 
+class Unwarned:
+    """Keeps torch from warning, at each compiled module, that global hooks fire there too.
+
+    They do, and it is meant: the compiled module's call is the one that is recorded.
+    """
+
+    def __init__(self) -> None:
+        """Put one filter in front of the others."""
+        warnings.filterwarnings("ignore", message=".*when there are global hooks on modules")
+        self._filter = warnings.filters[0]
+
+    def remove(self) -> None:
+        """Take the filter out again; calling this twice does no harm."""
+        warnings.filters[:] = [entry for entry in warnings.filters if entry is not self._filter]  # type: ignore[index]  # typeshed has it as a sequence, it is a list
+
+
 class ForwardProbe:
     """Two process-wide module hooks; nothing hangs on the user's modules.
 
@@ -91,11 +109,12 @@ class ForwardProbe:
         self._outer_error: BaseException | None = None
         self._thread = threading.get_ident()
 
-    def attach(self) -> list[RemovableHandle]:
+    def attach(self) -> list[Handle]:
         """Register the hooks; remove the returned handles to end."""
         return [
             torch_module.register_module_forward_pre_hook(self._enter),
             torch_module.register_module_forward_hook(self._leave, always_call=True),
+            Unwarned(),
         ]
 
     def reset(self) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flightrec import structure
+from flightrec.describing import ReplayableEncoder
 from flightrec.tree import (
-    Encoder,
     TensorLoader,
     TensorTable,
     rebase,
@@ -21,7 +21,7 @@ from flightrec.tree.parts import is_plain
 from flightrec.types import Capture, Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
     from torch import nn
@@ -80,8 +80,10 @@ class Drafter:
         *,
         weights: bool,
         gradient_bytes: int,
+        also: Sequence[Callable[..., Any]] = (),
     ) -> None:
-        """Draft one incident of `roots`; call the methods, then `freeze`."""
+        """Draft one incident of `roots`; the source of the functions `also` comes along."""
+        self._also = also
         self.table = TensorTable()
         self.not_captured: list[dict[str, str]] = []
         self._roots = roots
@@ -99,7 +101,7 @@ class Drafter:
                 {"what": "weights", "why": "weights='none'; replay needs --model"}
             )
             return {"roots": None, "sources": []}
-        description = structure.describe(self._roots, self.table)
+        description = structure.describe(self._roots, self.table, also=self._also)
         self.not_captured.extend(description.not_captured)
         return {"roots": description.node, "sources": description.sources}
 
@@ -258,7 +260,7 @@ class Drafter:
                 buffers[name] = self.table.add(tensor, role="buffer", name=name, owned=True)
             else:
                 self.miss(f"buffer {name} before the call", f"layout {tensor.layout}")
-        encoder = Encoder(self.table, modules=self._module_names())
+        encoder = ReplayableEncoder(self.table, modules=self._module_names())
         attributes: dict[str, dict[str, Json]] = {}
         for place, values in state.attributes:
             now = self._now.get(place, {})

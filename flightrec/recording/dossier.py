@@ -11,12 +11,17 @@ from flightrec.detectors import config_of
 from flightrec.environment import collect
 from flightrec.incident.migrate import FORMAT
 from flightrec.recording.capture import Drafter
-from flightrec.recording.identity import exception_json, optimizers_json, rank_and_world
+from flightrec.recording.identity import (
+    exception_json,
+    optimizers_json,
+    rank_and_world,
+    step_fn_json,
+)
 from flightrec.tree import number
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
     from torch import nn
@@ -57,7 +62,7 @@ class Dossier:
         settings: Settings,
         run: Run,
         *,
-        step_fn: dict[str, str] | None,
+        step_fn: Callable[..., Any] | None,
         generators: Generators,
         state: StateProbe,
         parameters: ParameterProbe,
@@ -69,6 +74,7 @@ class Dossier:
         self._settings = settings
         self._run = run
         self._step_fn = step_fn
+        self._step_fn_json = step_fn_json(step_fn)
         self._generators = generators
         self._state = state
         self._parameters = parameters
@@ -93,6 +99,7 @@ class Dossier:
             self._generators,
             weights=self._settings.weights != "none",
             gradient_bytes=self._settings.device_bytes,
+            also=() if self._step_fn is None else (self._step_fn,),
         )
         model = drafter.model()
         now = self._state.read()
@@ -125,7 +132,7 @@ class Dossier:
             "options": self._settings.to_json(),
             "detectors": [config_of(detector) for detector in self._detectors],
             "model": model,
-            "step_fn": self._step_fn,
+            "step_fn": self._step_fn_json,
             "optimizers": optimizers_json(self._optimizers, self._parameters.named),
             "segment": newest,
             "controls": [

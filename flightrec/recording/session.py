@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
-    from torch.utils.hooks import RemovableHandle
 
     from flightrec.config import Settings
-    from flightrec.protocols import Detector
+    from flightrec.protocols import Detector, Handle
     from flightrec.recording.filing import Filing
     from flightrec.recording.identity import Run
     from flightrec.types import Site
@@ -88,7 +87,7 @@ class Session:
         filing: Filing,
         *,
         detectors: Sequence[Detector],
-        step_fn: dict[str, str] | None,
+        step_fn: Callable[..., Any] | None,
     ) -> None:
         """Build everything around `roots`; nothing is hooked before `start`."""
         self.roots = roots
@@ -140,7 +139,7 @@ class Session:
         self.backward = BackwardProbe(self, self.dropped)
         self.updates = OptimizerProbe(self, self.parameters.owns, self.dropped)
         self.outlets = Outlets(settings.sinks, self.dropped)
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[Handle] = []
         self._updated_inside = False
         self._withheld: list[tuple[nn.Parameter, torch.Tensor]] = []
         self._finder: StepFinder | None = None

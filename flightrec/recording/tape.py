@@ -17,7 +17,8 @@ from flightrec.buffers.ring import (
     StepEntry,
 )
 from flightrec.buffers.slab import Slab
-from flightrec.tree import Encoder, TensorTable, leaves
+from flightrec.describing import ReplayableEncoder
+from flightrec.tree import TensorTable, leaves
 from flightrec.types import Site
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class Tape:
         else:
             table = TensorTable(copy=False)
             self._dropped["inputs kept by reference: over ring_bytes"] += 1
-        encoder = Encoder(table, modules=self._modules)
+        encoder = ReplayableEncoder(table, modules=self._modules)
         node = encoder.encode(value, name=name)
         table.freeze()
         for missing in encoder.not_captured:
