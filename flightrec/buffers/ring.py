@@ -46,6 +46,9 @@ class CallRecord:
     index: int
     """Counted within the segment."""
 
+    serial: int
+    """Counted within the run, so that a late backward cannot be taken for one of another call."""
+
     nth: int
     """Counted within the step for this module."""
 

@@ -83,6 +83,7 @@ class Tape:
         self.loss: torch.Tensor | None = None
         self._nth: Counter[tuple[str, str]] = Counter()
         self._call: CallRecord | None = None
+        self._serial = 0
         self._started = 0.0
         self._last_end: float | None = None
 
@@ -131,6 +132,7 @@ class Tape:
         state = self._state.read()
         self._call = CallRecord(
             index=len(self.segment.calls),
+            serial=self._serial,
             nth=self._nth[root, name],
             root=root,
             module=name,
@@ -143,6 +145,7 @@ class Tape:
             inference_mode=torch.is_inference_mode_enabled(),
             autocast=autocast_state(),
         )
+        self._serial += 1
         entry.state_bytes += state.nbytes
         self._nth[root, name] += 1
         self.segment.calls.append(self._call)
@@ -151,7 +154,7 @@ class Tape:
     def close_call(
         self, output: object, *, raised: bool, watch: Callable[[int, Any], int]
     ) -> CallRecord | None:
-        """Write down what the entry returned; `watch(index, outputs)` follows its gradients."""
+        """Write down what the entry returned; `watch(serial, outputs)` follows its gradients."""
         call, self._call = self._call, None
         if call is None:
             return None
@@ -167,7 +170,7 @@ class Tape:
             self.slab.put_range(
                 Site(module=name, kind="output", leaf=leaf, call=call.nth), tensor.detach()
             )
-        watch(call.index, found)
+        watch(call.serial, found)
         self._state.measure(self.slab, public_name)
         return call
 
@@ -197,10 +200,12 @@ class Tape:
             )
         )
 
-    def gradient(self, call: int, leaf: str, gradient: torch.Tensor) -> None:
+    def gradient(self, serial: int, leaf: str, gradient: torch.Tensor) -> None:
         """Keep one gradient by reference, within the budget of the segment."""
         segment = self.segment
-        if not segment.backwards or call >= len(segment.calls):
+        first = segment.calls[0].serial if segment.calls else self._serial
+        call = serial - first
+        if not segment.backwards or not 0 <= call < len(segment.calls):
             segment.unavailable = "a backward went through calls of an earlier segment"
             return
         size = gradient.numel() * gradient.element_size()

@@ -213,3 +213,24 @@ def test_what_the_incident_does_not_hold_is_said_and_no_verdict(tmp_path):
         model(torch.full((2, 4), math.nan))
     with pytest.raises(CannotRebuildError, match="--model"):
         replay.load(tmp_path).run()
+
+
+def test_a_backward_through_calls_before_the_update_is_unavailable(tmp_path):
+    torch.manual_seed(0)
+    made, judged = nn.Linear(3, 3), nn.Linear(3, 3)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (made, judged)]
+    with FlightRecorder(tmp_path, model={"G": made, "D": judged}, optimizer=optimizers) as recorder:
+        for number in range(2):
+            with recorder.step():
+                fake = made(torch.ones(2, 3))
+                judged(fake.detach()).square().sum().backward()
+                optimizers[1].step()
+                optimizers[1].zero_grad()
+                judged(fake).sum().backward()  # enters `fake`, a call of the segment before
+                if number:
+                    recorder.capture("look")
+                optimizers[0].step()
+                optimizers[0].zero_grad()
+    verdict = replay.load(tmp_path).run()
+    assert (verdict.fidelity, verdict.gradients) == ("bit_exact", "unavailable")
+    assert "earlier segment" in " ".join(evidence.text for evidence in verdict.evidence)
