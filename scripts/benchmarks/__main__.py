@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import os
 import platform
 import sys
@@ -86,6 +87,7 @@ def main() -> int:
             print(json.dumps({"skipped": "no CUDA device here"}))
         return 0
     torch.set_num_threads(1)
+    logging.getLogger("flightrec").setLevel(logging.ERROR)
     found = measure(chosen, Console(stderr=True))
     if chosen.json:
         print(json.dumps(found, indent=1))

@@ -54,6 +54,12 @@ def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
     """Return a table of names and numbers."""
     table = Table(title=title, show_header=False)
     for name, value in facts.items():
-        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
-        table.add_row(name.replace("_", " "), shown)
+        table.add_row(name.replace("_", " "), shown(value))
     return table
+
+
+def shown(value: Any) -> str:
+    """Return a number, a ratio with its interval, or a text."""
+    if isinstance(value, dict):
+        return f"{value['median']:.3f}  ({value['low']:.3f} to {value['high']:.3f})"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
