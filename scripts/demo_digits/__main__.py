@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -82,31 +83,28 @@ class Story:
         self.console = console
         shutil.rmtree(store, ignore_errors=True)
 
-    def run(self, shown: str, *command: str) -> None:
-        """Show `shown`, run `python -m command` in a new process, let it print."""
-        self.console.print(f"\n[bold green]$[/] {shown}", soft_wrap=True)
-        self.console.file.flush()
-        subprocess.run([sys.executable, "-m", *command], check=True)
-
-    def flightrec(self, *words: str) -> None:
-        """Run one command of the recorder's command line on this store."""
+    def run(self, program: str, *words: str) -> None:
+        """Show a command and run it in a new process, which prints what it likes."""
         shown = " ".join(f'"{word}"' if " " in word else word for word in words)
-        self.run(f"flightrec {shown}", "flightrec", *words, "--store", str(self.store))
+        start = "flightrec" if program == "flightrec" else f"python -m {program}"
+        self.console.print(f"\n[bold green]$[/] {start} {shown}", soft_wrap=True)
+        self.console.file.flush()
+        subprocess.run(
+            [sys.executable, "-m", program, *words],
+            check=True,
+            env={**os.environ, "FLIGHTREC_STORE": str(self.store)},
+        )
 
     def act(self, act: Act) -> None:
         """Train until it fails, then replay and explain the first incident in new processes."""
+        self.console.print()
         self.console.print(Panel(act.story, title=act.title, **LEFT))
         before = set(open_store(str(self.store)).ids())
-        self.run(
-            f"python -m demo_digits.train {act.training}",
-            "demo_digits.train",
-            act.training,
-            str(self.store),
-        )
+        self.run("demo_digits.train", act.training)
         first = min(set(open_store(str(self.store)).ids()) - before)
         if not before:
-            self.flightrec("replay", first)
-        self.flightrec("bisect", first)
+            self.run("flightrec", "replay", first)
+        self.run("flightrec", "bisect", first)
 
     def query(self) -> None:
         """Show all incidents, and ask one question over all of them."""
@@ -134,9 +132,14 @@ def main() -> int:
     console = Console(highlight=False)
     started = time.perf_counter()
     story = Story(parser.parse_args().store, console)
-    for act in ACTS:
-        story.act(act)
-    story.query()
+    console.print(f"[bold green]$[/] export FLIGHTREC_STORE={story.store}", soft_wrap=True)
+    try:
+        for act in ACTS:
+            story.act(act)
+        story.query()
+    except subprocess.CalledProcessError as failed:
+        console.print(f"{' '.join(failed.cmd[1:])} ended with exit code {failed.returncode}")
+        return 1
     right = story.found()
     seconds = time.perf_counter() - started
     console.print(f"\n{right} of {len(ACTS)} planted bugs named, {seconds:.0f} s, {story.store}/")

@@ -1,8 +1,9 @@
-"""Train one network with the recorder on: `python -m demo_digits.train NAME STORE`."""
+"""Train one network with the recorder on: `python -m demo_digits.train NAME`."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,11 +80,11 @@ def train(name: str, store: str, console: Console) -> list[str]:
 
 
 def main() -> None:
-    """Train the network and fill the store that the command line names."""
+    """Train the network that the command line names, into the store of the environment."""
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stdout)
     torch.set_num_threads(1)
-    name, store = sys.argv[1:]
-    train(name, store, Console(highlight=False))
+    store = os.environ.get("FLIGHTREC_STORE", "demo-incidents")
+    train(sys.argv[1], store, Console(highlight=False))
 
 
 if __name__ == "__main__":
