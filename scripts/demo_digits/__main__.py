@@ -108,11 +108,10 @@ class Story:
 
     def query(self) -> None:
         """Show all incidents, and ask one question over all of them."""
-        self.console.print(
-            Panel("What keeps failing, and where?", title="4. All incidents", **LEFT)
-        )
-        self.flightrec("ls")
-        self.flightrec("query", FAILURES)
+        self.console.print()
+        self.console.print(Panel("What fails, and where?", title="4. All incidents", **LEFT))
+        self.run("flightrec", "ls")
+        self.run("flightrec", "query", FAILURES)
 
     def found(self) -> int:
         """Count the planted bugs that were named, after the verdicts in the store."""
