@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flightrec")
 
+NO_CALLS = Evidence(
+    kind="unsupported",
+    text="no call of a recorded module was seen in this segment, so nothing can be run: the model "
+    "was compiled in place, or the loop uses another one; give step_fn",
+)
+
 
 def load(
     store_or_path: str | Path | Store | Incident,
@@ -111,9 +117,11 @@ class Replayer:
         if comparison.outputs != "bit_exact":
             texts = self.recorded.differences(self.engine.device)
             evidence += tuple(Evidence(kind="environment", text=text) for text in texts)
+        if self._is_empty():
+            evidence += (NO_CALLS,)
         return Verdict(
             incident_id=self.incident.id,
-            status=measured.status,
+            status="unsupported" if self._is_empty() else measured.status,
             fidelity=comparison.outputs,
             gradients=comparison.gradients,
             max_ulp=comparison.max_ulp,
@@ -134,6 +142,8 @@ class Replayer:
         failure was not reproduced, unless it was worse.
         """
         judged = self.run()
+        if self._is_empty():
+            return judged
         started = time.perf_counter()
         prepared = self.prepared
         history = remembered(*self.incident.stats(), self.incident.manifest["steps"])
@@ -151,6 +161,10 @@ class Replayer:
             evidence=(*judged.evidence, nothing),
             seconds=seconds,
         )
+
+    def _is_empty(self) -> bool:
+        """Is there nothing to run: no call was seen, and no `step_fn` would make one?"""
+        return not self.prepared.episode.calls and self.prepared.step_fn is None
 
     def _take(self, device: torch.device) -> None:
         """Rebuild everything on `device`."""

@@ -234,3 +234,12 @@ def test_a_backward_through_calls_before_the_update_is_unavailable(tmp_path):
     verdict = replay.load(tmp_path).run()
     assert (verdict.fidelity, verdict.gradients) == ("bit_exact", "unavailable")
     assert "earlier segment" in " ".join(evidence.text for evidence in verdict.evidence)
+
+
+def test_a_segment_without_any_call_is_unsupported_and_blames_nobody(tmp_path):
+    model = Net()
+    with FlightRecorder(tmp_path, model=model) as recorder, recorder.step():
+        recorder.loss(math.nan)
+    verdict = replay.load(tmp_path).bisect()
+    assert (verdict.status, verdict.phase, verdict.confirmed) == ("unsupported", None, False)
+    assert "step_fn" in verdict.evidence[-1].text
