@@ -85,7 +85,7 @@ class Bench:
             with watch.step(batch):
                 loss = loss_of(self.model, batch)
                 watch.loss(loss)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
                 self.optimizer.step()
                 self.optimizer.zero_grad()
 

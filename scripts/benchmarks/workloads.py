@@ -36,7 +36,8 @@ class Block(nn.Module):
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
         x_BTD = x_BTD + self.out(mixed.transpose(1, 2).reshape(B, T, D))
-        return x_BTD + self.down(self.act(self.up(self.norm2(x_BTD))))
+        thought: Tensor = self.down(self.act(self.up(self.norm2(x_BTD))))
+        return x_BTD + thought
 
 
 class Transformer(nn.Module):

@@ -44,7 +44,8 @@ class ColumnReader(nn.Module):
 
     def forward(self, columns: Tensor, lengths: Tensor) -> Tensor:
         """Return logits (B, 10) from columns (B, T, 9) and lengths (B,)."""
-        return self.classify(self.attention(self.embed(columns), lengths))
+        logits: Tensor = self.classify(self.attention(self.embed(columns), lengths))
+        return logits
 
 
 class RandomCrop(nn.Module):
@@ -100,7 +101,8 @@ class CropNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, 10) from images (B, H, W)."""
         crops = self.standardise(self.crop(images))
-        return self.classify(self.features(crops[:, None]))
+        logits: Tensor = self.classify(self.features(crops[:, None]))
+        return logits
 
 
 class Blend(nn.Module):
@@ -150,4 +152,5 @@ class TwoStreams(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, 10) from images (B, H, W)."""
         slopes = images[:, 1:] - images[:, :-1]
-        return self.classify(self.blend(self.pixels(images), self.edges(slopes)))
+        logits: Tensor = self.classify(self.blend(self.pixels(images), self.edges(slopes)))
+        return logits

@@ -66,7 +66,7 @@ def train(name: str, store: str, console: Console) -> list[str]:
                 logits = model(*inputs)
                 loss = cross_entropy(logits, labels)
                 recorder.loss(loss)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
                 optimizer.step()
                 optimizer.zero_grad()
             if isinstance(model, TwoStreams):
