@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _KEY = "flightrec.op"
 """Entry of a node's metadata that holds the index of its operator."""
@@ -24,21 +21,18 @@ class NodeMap:
     sequence numbers do not tell. The mark lies in the node's own metadata and goes with it.
     """
 
-    def __init__(self, maker: Callable[[torch.Tensor], int], token: object) -> None:
-        """Take `maker`, which returns the operator that made a tensor; `token` marks one scan."""
-        self._maker = maker
-        self._token = token
+    def __init__(self) -> None:
+        """Mark the nodes of one scan, with a token that no other scan has."""
+        self._token = object()
 
-    def see(self, tensor: torch.Tensor) -> None:
-        """Mark the node of `tensor`, if it has one without mark."""
+    def see(self, tensor: torch.Tensor, maker: int) -> None:
+        """Mark the node of `tensor`, if it has one without mark, as made by this operator."""
         node: Any = tensor.grad_fn
-        if node is None:
+        if node is None or maker < 0:
             return
         known = node.metadata.get(_KEY)
         if known is None or known[0] is not self._token:
-            maker = self._maker(tensor)
-            if maker >= 0:
-                node.metadata[_KEY] = (self._token, maker)
+            node.metadata[_KEY] = (self._token, maker)
 
     def operator(self, node: Any) -> int | None:
         """Return the operator a node belongs to, else the nearest one further down its graph."""

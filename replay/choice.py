@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from replay.norm import ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from replay.norm import Judge
     from replay.oplog import Leaf, Op, Span
     from replay.search import BadRead, Slice
@@ -104,9 +102,12 @@ class _Choice:
         if op.constant or (len(reads) == len(op.reads) > 0 and not live):
             self._intended.add(op.index)
             return True
-        made = _without_sign(self._judge.written(op))
-        taken = _without_sign(name for read in live for name in read.classes)
-        if live and made <= taken and all(self._is_intended(read) for read in live):
+        taken = {name for read in live for name in read.classes}
+        if (
+            live
+            and self._judge.written(op) <= taken
+            and all(self._is_intended(read) for read in live)
+        ):
             self._intended.add(op.index)  # a mask on its way
             return True
         return self._judge.normal(op)
@@ -165,7 +166,3 @@ class _Choice:
         self._first.append(
             Candidate(reason=reason, op=index, leaf=leaf, span=span, classes=read.classes)
         )
-
-
-def _without_sign(classes: Iterable[str]) -> frozenset[str]:
-    return frozenset(name.lstrip("+-") for name in classes)

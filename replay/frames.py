@@ -24,6 +24,9 @@ _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _OURS = str(Path(__file__).parent) + os.sep
 _ENGINE = str(Path(__file__).with_name("rerun.py"))
 
+_ELSEWHERE = "-packages/torch/"
+"""Part of torch's path on the machine that a recorded traceback comes from."""
+
 _PASS, _STOP, _USER = range(3)
 _KINDS: dict[CodeType, int] = {}
 
@@ -32,7 +35,7 @@ def _kind(file: str) -> int:
     """Tell the user's files (and other libraries') from torch, Python, and our own."""
     if file == _ENGINE:
         return _STOP
-    if file.startswith((_TORCH, _OURS, "<")):
+    if file.startswith((_TORCH, _OURS, "<")) or _ELSEWHERE in file:
         return _PASS
     if file.startswith(_STDLIB) and "-packages" not in file[len(_STDLIB) :]:
         return _PASS

@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from replay.oplog import Flags, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 FLUSH = 512
 """Measurements that may wait; one transfer from the device then brings all of them."""
@@ -56,6 +56,7 @@ class Meter:
         self._numbers: dict[int, int] = {}
         self._heads: list[StorageWeakRef] = []
         self._known: dict[int, dict[_Geometry, _Known]] = defaultdict(dict)
+        self._last: dict[int, int] = {}
         self._pending: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
     # -- identity ---------------------------------------------------------------------------
@@ -81,29 +82,24 @@ class Meter:
         number, geometry, start, stop = self._locate(tensor)
         known = self._known[number].get(geometry)
         if known is None:
-            known = _Known(-1, -1)
+            known = _Known(-1, self._last.get(number, -1))
         if known.slot < 0:
             known = self._known[number][geometry] = _Known(self._measure(tensor), known.maker)
         return Span(number, start, stop, known.slot, known.maker)
 
-    def maker(self, tensor: torch.Tensor) -> int:
-        """Return the operator that returned this tensor, -1 if none was seen to."""
-        number, geometry, _, _ = self._locate(tensor)
-        known = self._known[number].get(geometry)
-        return -1 if known is None else known.maker
-
     def _locate(self, tensor: torch.Tensor) -> tuple[int, _Geometry, int, int]:
         number = self.storage(tensor)
         if tensor.layout is not torch.strided or tensor.is_nested:
-            return number, _Geometry(0, tuple(tensor.shape[:1]), (), tensor.dtype), 0, 1
+            return number, _Geometry(0, (), (), tensor.dtype), 0, 1
         size, stride = tuple(tensor.size()), tensor.stride()
         offset = int(tensor.storage_offset())
         geometry = _Geometry(offset, size, stride, tensor.dtype)
         width = tensor.element_size()
-        if 0 in size:
-            return number, geometry, 0, 0
-        last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-        return number, geometry, offset * width, (offset + last + 1) * width
+        used = tensor.numel()
+        if used and not tensor.is_contiguous():
+            steps = zip(size, stride, strict=True)
+            used = 1 + sum([(length - 1) * step for length, step in steps])
+        return number, geometry, offset * width, (offset + used) * width
 
     # -- what an operator did ---------------------------------------------------------------
 
@@ -112,50 +108,61 @@ class Meter:
         number, geometry, start, stop = self._locate(tensor)
         slot = self._measure(tensor)
         self._known[number] = {geometry: _Known(slot, op)}
+        self._last[number] = op
         return Span(number, start, stop, slot, op)
 
     def left_unwritten(self, tensor: torch.Tensor, op: int) -> Span:
         """Note that `op` returned memory whose content means nothing yet."""
         number, geometry, start, stop = self._locate(tensor)
         self._known[number] = {geometry: _Known(-1, op)}
+        self._last[number] = op
         return Span(number, start, stop, 0, op)
 
-    def viewed(self, base: torch.Tensor, view: torch.Tensor, op: int) -> None:
-        """Note that `op` returned another view; one of all elements needs no measurement."""
+    def viewed(self, base: torch.Tensor, span: Span, view: torch.Tensor, op: int) -> None:
+        """Note that `op` returned a view; one of all elements needs no measurement.
+
+        `span` is where `base` was read.
+        """
         number, geometry, _, _ = self._locate(view)
-        slot = -1
-        if view.numel() >= base.numel() and view.dtype == base.dtype:
-            _, base_geometry, _, _ = self._locate(base)
-            slot = self._known[number].get(base_geometry, _Known(-1, -1)).slot
-        self._known[number][geometry] = _Known(slot, op)
+        whole = view.numel() >= base.numel() and view.dtype == base.dtype
+        self._known[number][geometry] = _Known(span.slot if whole else -1, op)
 
     # -- values -----------------------------------------------------------------------------
 
     def _measure(self, tensor: torch.Tensor) -> int:
         """Queue one reduction over `tensor`; return the slot of `flags` it will fill."""
-        if type(tensor) in _PLAIN and tensor.dtype in _REDUCIBLE and tensor.is_cpu:
-            parts = [tensor] if tensor.numel() else []
+        plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.is_cpu
+        if plain and tensor.dtype in _REDUCIBLE and not tensor.is_nested:
+            if not (numel := tensor.numel()):
+                return 0
+            low, high = torch.aminmax(tensor)
         else:
-            parts = list(_parts(tensor))
-        low = high = None
-        numel = 0
-        for part in parts:
-            numel += part.numel()
-            try:
-                small, large = torch.aminmax(part)
-            except (RuntimeError, NotImplementedError):
-                self.unmeasured += 1
-                continue
-            low = small if low is None else torch.minimum(low.double(), small.double())
-            high = large if high is None else torch.maximum(high.double(), large.double())
-        if low is None or high is None:
-            return 0
+            found = self._measure_parts(tensor)
+            if found is None:
+                return 0
+            low, high, numel = found
         slot = len(self.flags)
         self.flags.append(Flags(False, False, False, 0.0, numel))  # noqa: FBT003
         self._pending.append((slot, low, high))
         if len(self._pending) >= FLUSH:
             self.settle()
         return slot
+
+    def _measure_parts(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int] | None:
+        """Reduce a tensor of another kind by its parts; one that cannot be read is counted."""
+        try:
+            parts = list(_parts(tensor))
+            found = [torch.aminmax(part) for part in parts]
+        except (RuntimeError, NotImplementedError, TypeError):
+            self.unmeasured += 1
+            return None
+        if not found:
+            return None
+        if len(found) == 1:
+            return *found[0], parts[0].numel()
+        low = torch.stack([each.min.double() for each in found]).amin()
+        high = torch.stack([each.max.double() for each in found]).amax()
+        return low, high, sum(part.numel() for part in parts)
 
     def settle(self) -> None:
         """Fill in what the queued reductions found."""
@@ -186,23 +193,25 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield dense real floating tensors that together hold all values of `tensor`."""
     if tensor.device.type == "meta" or tensor.is_quantized:
         return
-    if tensor.layout is torch.sparse_coo:
-        yield from _parts(tensor._values())
-        return
-    if tensor.layout is not torch.strided and not tensor.is_nested:
-        if hasattr(tensor, "values"):
-            yield from _parts(tensor.values())
-        return
-    if hasattr(tensor, "__tensor_flatten__"):
-        names, _ = tensor.__tensor_flatten__()
-        for name in names:
-            yield from _parts(getattr(tensor, name))
-        return
-    if tensor.is_nested:
-        yield from (_each for item in tensor.unbind() for _each in _parts(item))
-        return
-    if tensor.dtype.is_complex:
+    inner = _held_by(tensor)
+    if inner is not None:
+        for each in inner:
+            yield from _parts(each)
+    elif tensor.dtype.is_complex:
         yield from _parts(torch.view_as_real(tensor.detach().resolve_conj()))
     elif tensor.dtype.is_floating_point and tensor.numel():
-        plain = tensor.detach()
-        yield plain if plain.dtype in _REDUCIBLE else plain.float()
+        yield tensor if tensor.dtype in _REDUCIBLE else tensor.float()
+
+
+def _held_by(tensor: torch.Tensor) -> Sequence[torch.Tensor] | None:
+    """Return the tensors that hold the values of one that has none itself."""
+    if tensor.layout is torch.sparse_coo:
+        return (tensor._values(),)
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        return [getattr(tensor, name) for name in names]
+    if tensor.is_nested:
+        return tensor.unbind()
+    if tensor.layout is not torch.strided:
+        return (tensor.values(),)
+    return None

@@ -62,7 +62,8 @@ class Span(NamedTuple):
     """Index into `OpLog.flags`; 0 where the values say nothing (integers, empty, meta)."""
 
     maker: int = -1
-    """Operator that returned exactly this tensor, views included; -1 if none was seen."""
+    """Operator that returned exactly this tensor, views included, else the last that wrote to
+    its storage; -1 if none was seen."""
 
 
 @dataclass(slots=True)

@@ -52,7 +52,8 @@ def raised(
 def answer(kind: str, blame: Blame, proof: Proof, episode: Episode) -> Culprit:
     """Put the parts of a culprit together."""
     parts = {each.name: getattr(blame, each.name) for each in fields(blame)}
-    parts["step"] = episode.step if blame.step is None else blame.step
+    known = {call.step for call in episode.calls}
+    parts["step"] = blame.step if blame.step in known else episode.step
     return Culprit(
         kind=kind,
         index=proof.index,

@@ -47,7 +47,7 @@ class Scan:
         self.log = OpLog()
         self.meter = Meter()
         self.log.flags = self.meter.flags
-        self.nodes = NodeMap(self.meter.maker, self)
+        self.nodes = NodeMap()
         names: dict[int, str] = {}
         for root, model in models.items():
             for name, module in model.named_modules():
@@ -94,9 +94,9 @@ class Scan:
         with unobserved(), torch.no_grad():
             for leaf, tensor in leaves(output):
                 if _has_values(tensor):
-                    entry = (self._position, leaf, self.meter.span(tensor), len(self.log.ops))
-                    self.log.outputs.append(entry)
-                self.nodes.see(tensor)
+                    span = self.meter.span(tensor)
+                    self.log.outputs.append((self._position, leaf, span, len(self.log.ops)))
+                    self.nodes.see(tensor, span.maker)
 
     def backward_begin(self, number: int) -> None:  # noqa: ARG002  (protocol)
         """From here operators belong to the backward pass."""
@@ -166,8 +166,9 @@ class Scan:
         op = Op(index=len(self.log.ops), name=known.name, stage=self.stage)
         for tensor in reads:
             if _has_values(tensor):
-                op.reads.append(self.meter.span(tensor))
-                self.nodes.see(tensor)
+                span = self.meter.span(tensor)
+                op.reads.append(span)
+                self.nodes.see(tensor, span.maker)
         op.constant = known.creates or asks_for_infinity(args, kwargs)
         op.unwritten = known.unwritten
         self._place(op)
@@ -218,18 +219,19 @@ class Scan:
     ) -> None:
         """Write down what an operator made."""
         meter, index = self.meter, op.index
+        real = [tensor for tensor in reads if _has_values(tensor)]
+        sources = {span.storage: (base, span) for base, span in zip(real, op.reads, strict=True)}
         for tensor in changed:
             if _has_values(tensor):
                 op.writes.append(meter.wrote(tensor, index))
-        sources = {meter.storage(tensor): tensor for tensor in reads if _has_values(tensor)}
         done = {id(tensor) for tensor in changed}
         for tensor in tensors_in(result):
             if id(tensor) in done or not _has_values(tensor):
                 continue
-            base = sources.get(meter.storage(tensor))
-            if base is not None:
+            source = sources.get(meter.storage(tensor))
+            if source is not None:
                 op.views = not op.writes
-                meter.viewed(base, tensor, index)
+                meter.viewed(*source, tensor, index)
             elif op.unwritten:
                 op.writes.append(meter.left_unwritten(tensor, index))
             else:

@@ -127,7 +127,9 @@ class Trial:
             op = self.judge.log.ops[candidate.op]
             return blame_operator(self.judge.log, op, state=self.symptom.where == "buffer")
         if candidate.leaf is None or candidate.leaf.role == "input":
-            spoiled = self.episode.batch is None or new_in_batch(self.episode, self.controls)
+            new = new_in_batch(self.episode, self.controls)
+            wanted = [word for _, word in new if (word == "zero") is self.judge.zeros]
+            spoiled = self.episode.batch is None or wanted
             return Blame(phase="data" if spoiled else "loss")
         found = [each for each in candidates if each.reason == "leaf"]
         parameters = sum(1 for model in self.engine.models.values() for _ in model.parameters())

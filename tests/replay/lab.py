@@ -13,7 +13,19 @@ from flightrec.rng import Generators
 from flightrec.tree import leaves
 from replay.engine import Engine
 from replay.episode import Episode, RecordedBackward, RecordedCall, RecordedOutput
-from tests.replay.conftest import fresh_copy
+
+
+def fresh_copy(value):
+    """Copy nested arguments; tensors that require grad become non-leaves that do."""
+    if isinstance(value, torch.Tensor):
+        copied = value.detach().clone()
+        return copied.requires_grad_().view_as(copied).clone() if value.requires_grad else copied
+    if isinstance(value, dict):
+        return {key: fresh_copy(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [fresh_copy(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return copy.deepcopy(value)
 
 
 class Recorder:

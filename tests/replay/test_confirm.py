@@ -1,0 +1,116 @@
+"""Operators run alone, mended and counted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from replay.confirm import (
+    Heal,
+    Keep,
+    MendState,
+    bad_rows,
+    finite_copy,
+    first_bad,
+    make_finite,
+    make_uneven,
+)
+from replay.engine import Engine
+from replay.episode import Episode
+from replay.scan import Scan
+
+
+class Logs(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout((x - 1).log(), 0.5).exp()
+
+
+@pytest.fixture
+def step():
+    """Return a function that runs one step under an observer."""
+    engine = Engine({"": Logs()}, step_fn=lambda module, batch: module(batch).sum())
+    batch = torch.tensor([2.0, 0.5, 3.0])
+    episode = Episode(step=0, calls=(), batch=batch.clone, rng=engine.generators.read())
+    return lambda observer: engine.run(episode, observer, backward=False)
+
+
+def index_of(step, name):
+    scan = Scan({"": Logs()})
+    step(scan)
+    return next(op.index for op in scan.log.ops if op.name == name)
+
+
+def test_kept_operator_makes_the_same_again(step):
+    at = index_of(step, "aten.log.default")
+    keep = Keep({at: "aten.log.default"})
+    step(keep)
+    kept = keep.kept[at]
+    assert torch.equal(kept.outputs[0].isnan(), torch.tensor([False, True, False]))
+    assert torch.equal(kept.alone().outputs[0].isnan(), kept.outputs[0].isnan())
+    assert kept.alone(lambda each: each.abs()).outputs[0].isfinite().all()
+
+
+def test_random_operator_draws_the_same_again(step):
+    at = index_of(step, "aten.bernoulli_.float")
+    keep = Keep({at: "aten.bernoulli_.float"})
+    step(keep)
+    state = torch.random.get_rng_state()
+    assert torch.equal(keep.kept[at].alone().outputs[0], keep.kept[at].outputs[0])
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_mended_operator_mends_the_step(step):
+    at = index_of(step, "aten.log.default")
+    assert step(None).loss.isnan()
+    heal = Heal({at: "aten.log.default"}, make_finite)
+    assert step(heal).loss.isfinite()
+    assert (heal.mended, heal.strayed) == (1, False)
+
+
+def test_another_operator_at_that_place_is_noticed(step):
+    at = index_of(step, "aten.log.default")
+    heal = Heal({at: "aten.exp.default"}, make_finite)
+    step(heal)
+    assert (heal.mended, heal.strayed) == (0, True)
+
+
+def test_operator_that_raises_is_kept_with_its_error():
+    table, index = nn.Embedding(3, 2), torch.tensor([9])
+    keep = Keep({0: "aten.embedding.default"})
+    with keep, pytest.raises(IndexError):
+        table(index)
+    assert keep.kept[0].error.startswith("IndexError: ")
+    assert keep.kept[0].alone().error == keep.kept[0].error
+
+
+def test_state_is_mended_while_it_runs_only():
+    model = nn.BatchNorm1d(2).eval()
+    model.running_mean[1] = math.nan
+    with MendState(lambda: [model.running_mean], make_finite) as mend:
+        assert model(torch.ones(2, 2)).isfinite().all()
+        mend.call_begin(None, model)
+    assert model.running_mean[1].isnan()
+
+
+def test_values_are_made_finite_or_uneven():
+    bad = torch.tensor([1.0, math.nan, -math.inf])
+    assert torch.equal(finite_copy(bad), torch.tensor([1.0, 0.0, 0.0]))
+    assert torch.equal(finite_copy(torch.tensor([3])), torch.tensor([3]))
+    flat = torch.zeros(3, 4, dtype=torch.float16)
+    make_uneven(2.0)(flat)
+    assert 0.5 < float(flat.abs().max()) <= 2.0
+    assert flat.unique().numel() > 10
+
+
+def test_first_bad_element_and_rows():
+    grid = torch.ones(2, 3)
+    grid[1, 2] = math.inf
+    assert first_bad([torch.ones(2), grid], zeros=False) == (1, 2)
+    assert first_bad([torch.tensor([1]), torch.ones(2)], zeros=False) is None
+    assert first_bad([torch.zeros(2, 2)], zeros=True) == (0, 0)
+    assert first_bad([torch.tensor(math.nan)], zeros=False) == ()
+    assert bad_rows(grid) == {1}
+    assert bad_rows(torch.tensor(math.nan)) == set()
