@@ -67,7 +67,7 @@ ACTS = (
 
 FAILURES = (
     "SELECT i.run_name, i.kind, v.phase, v.module, v.op, v.sample, v.fidelity FROM incidents i "
-    "JOIN verdicts v ON v.incident_id = i.id WHERE v.module IS NOT NULL ORDER BY i.id"
+    "JOIN verdicts v ON v.incident_id = i.id WHERE v.command = 'bisect' ORDER BY i.id"
 )
 
 

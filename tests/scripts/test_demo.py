@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -49,3 +50,19 @@ def test_all_three_bugs_are_named(told):
 def test_story_shows_kinds_lines_and_fidelity(told):
     for word in ("zeroed", "nan", "inf", "bit_exact", "models.py", "attention", "standardise"):
         assert word in told.stdout
+
+
+def shape(line):
+    """Return a line without what differs between runs: ids, numbers, the store, padding."""
+    line = re.sub(r"[0-9a-f]{8}(-[0-9a-f]+)+|^[0-9a-f]{8}(-[0-9a-f])?(?= )", "ID", line.rstrip())
+    line = re.sub(r"--store \S+", "--store STORE", re.sub(r"into \S+", "into STORE", line))
+    return re.sub(r" +", " ", re.sub(r"\d+([.,:]\d+)*", "N", line)).strip()
+
+
+def test_readme_shows_what_the_demo_prints(told):
+    printed = {shape(line) for line in told.stdout.splitlines()}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```text\n(.*?)```", readme, re.DOTALL):
+        for line in filter(None, block.splitlines()):
+            if not set(line) <= {"\u2500"}:
+                assert shape(line) in printed, line
