@@ -88,7 +88,7 @@ class Bisection:
             found = outside(self.episode, self.controls, self.kind)
         if found is None and (self.episode.backwards or self.engine.step_fn is not None):
             found = self._search_backward(healthy)
-        if found is None and self.kind not in VALUE_KINDS:
+        if found is None and self.kind != "exception":
             found = self._search_inside(failing, healthy)
         return None if found is None else replace(found, forward_passes=self.bench.runs)
 
@@ -137,16 +137,21 @@ class Bisection:
         Where nothing is known of healthy steps, a NaN that was in a weight is told, since no
         healthy step has one; anything else may be usual.
         """
-        watch = Watch([each.look for each in healthy])
         compared = bool(healthy) or self.contradicted
-        symptoms = list(watch.inner(failing.look, known=bool(healthy)))
+        symptoms = [
+            each
+            for each in self._watch(healthy).inner(failing.look, known=bool(healthy))
+            if (compared or each.kind == "nan") and self._fits(each)
+        ]
         for symptom in symptoms[:INNER]:
-            if not compared and symptom.kind != "nan":
-                continue
             found = self._explain(failing, healthy, symptom)
             if found is not None and (compared or found.phase == "parameter"):
                 return found
         return None
+
+    def _fits(self, symptom: Symptom) -> bool:
+        """Can this be what an incident of this kind is about?"""
+        return self.kind not in VALUE_KINDS or (symptom.kind == "zeroed") == (self.kind == "zeroed")
 
     # -- who did it -------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flightrec.types import Site
     from replay.episode import RecordedCall
-    from replay.symptom import Key, Where
+    from replay.symptom import Key
 
 ALIKE = 1e-3
 """Relative difference of a magnitude up to which a replay repeats what was recorded."""
@@ -35,8 +35,16 @@ class Remembered:
     """Were weights updated between this step and the failing one?"""
 
     def look(self, calls: Sequence[RecordedCall], roots: Collection[str]) -> Look:
-        """Return outputs and buffers under the keys that a replay of `calls` has."""
+        """Return outputs and buffers under the keys that a replay of `calls` has.
+
+        Outputs of all modules are known as inner ones too.
+        """
         outputs: dict[Key, Flags] = {}
+        inner: dict[Key, Flags] = {
+            (site.call, f"{site.module}:{site.leaf}"): flags
+            for site, flags in self.values.items()
+            if site.kind == "output"
+        }
         turns: Counter[str] = Counter()
         for position, call in enumerate(calls):
             turn = turns[call.public_name]
@@ -50,8 +58,7 @@ class Remembered:
             if site.kind == "buffer"
             for root, name in [_split(f"{site.module}.{site.leaf}".lstrip("."), roots)]
         }
-        values: dict[Where, Mapping[Key, Flags]] = {"output": outputs, "buffer": buffers}
-        return Look(values=values)
+        return Look(values={"output": outputs, "buffer": buffers, "inner": inner})
 
 
 def remembered(
@@ -81,7 +88,7 @@ def contradicts(recorded: Look, replayed: Look, *, moved: bool) -> bool:
     """
     if replayed.exception is not None:
         return True
-    for where in ("output", "buffer"):
+    for where in ("output", "buffer", "inner"):
         for key, before in recorded.get(where).items():
             now = replayed.get(where).get(key)
             if now is None or now.numel != before.numel:

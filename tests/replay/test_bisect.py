@@ -219,6 +219,29 @@ def test_zeroed_branch_is_found_where_healthy_steps_are_known_to_differ():
     assert found.confirmed
 
 
+class Watched(nn.Module):
+    """An attention branch that goes blank for short inputs, beside a path that goes on."""
+
+    def __init__(self):
+        super().__init__()
+        self.branch, self.main = failures.zeros.Sparse(), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.main(x + self.branch(x))
+
+
+@pytest.mark.parametrize("kind", ["zeroed", "manual"])
+def test_branch_that_goes_blank_is_found_though_the_output_does_not(kind):
+    case = Case(
+        name="watched",
+        model=Watched,
+        data=lambda generator, bad: torch.randn(4, 1 if bad else 7, 6, generator=generator) * 0.1,
+    )
+    found = examine(case, failures.FAILING, kind)
+    assert (found.kind, found.phase, found.module) == ("zeroed", "forward", "branch")
+    assert (found.op, found.confirmed) == ("aten.where.self", True)
+
+
 def test_nan_in_a_weight_is_told_even_where_it_does_not_show():
     class Hidden(nn.Module):
         def __init__(self):

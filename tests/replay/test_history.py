@@ -36,6 +36,7 @@ def test_statistics_get_the_keys_of_a_replay():
     ]
     look = found.look(calls, ["net", "other"])
     assert look.get("output") == {(1, "[0]"): size(2.0)._replace(numel=6)}
+    assert look.get("inner").keys() == {(1, "net.head:[0]")}
     assert look.get("buffer") == {(0, "net:norm.running_mean"): size(2.0)._replace(numel=6)}
 
 
