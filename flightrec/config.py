@@ -123,6 +123,17 @@ class Settings:
                 raise UsageError(f"no option {name!r}; there are: {', '.join(sorted(known))}")
         return cls(**options)  # type: ignore[arg-type]  # checked in __post_init__
 
+    def not_yet(self) -> list[str]:
+        """Name the settings that are taken but not followed yet, and what happens instead."""
+        notes = []
+        if self.weights == "reference":
+            notes.append("weights='reference' is stored in full")
+        if self.check == "async":
+            notes.append("check='async' checks before the step")
+        if self.stats == "every-step":
+            notes.append("stats='every-step' measures no inner layers; replay does")
+        return notes
+
     def to_json(self) -> dict[str, Json]:
         """Return the settings for the manifest; objects become `module:name`."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}

@@ -260,15 +260,15 @@ class FlightRecorder:
         parameters = sum(p.numel() for p in self._session.parameters.named.values())
         names = ", ".join(type(root).__name__ for root in self._roots.values())
         missing = [*description.not_captured, *self._session.unseen()]
+        more = [f"{entry['what']} ({entry['why']})" for entry in missing]
         log.info(
-            "recording %s (%d modules, %d parameters) into %s%s",
+            "recording %s (%d modules, %d parameters) into %s%s%s",
             names,
             modules,
             parameters,
             self._store,
-            "; not captured: " + "; ".join(f"{m['what']} ({m['why']})" for m in missing)
-            if missing
-            else "",
+            "; not captured: " + "; ".join(more) if more else "",
+            "".join(f"; note: {note}" for note in self._settings.not_yet()),
         )
 
     def _sum_up(self, session: Session, filing: Filing, *, done: bool) -> None:

@@ -595,3 +595,46 @@ def test_a_model_compiled_in_place_is_said_to_be_unseen(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "flightrec"), FlightRecorder(tmp_path, model=model):
         pass
     assert "Module.compile()" in caplog.records[0].getMessage()
+
+
+def test_incident_bytes_bounds_what_is_kept_and_says_what_is_not(tmp_path):
+    model, optimizer = make()
+    size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
+    with FlightRecorder(
+        tmp_path, model=model, optimizer=optimizer, incident_bytes=size + 200_000
+    ) as recorder:
+        train(recorder, model, optimizer, batches(6, bad=[5]))
+    (manifest,) = manifests(tmp_path)
+    assert manifest["model"]["roots"] is not None
+    assert len(manifest["controls"]) < 5
+    assert "incident_bytes" in str(manifest["not_captured"])
+    with (
+        FlightRecorder(tmp_path / "small", model=make()[0], incident_bytes=10) as recorder,
+        recorder.step(),
+    ):
+        recorder.capture("look")
+    (manifest,) = manifests(tmp_path / "small")
+    assert manifest["model"]["roots"] is None
+    assert "weights" in {entry["what"] for entry in manifest["not_captured"]}
+
+
+def test_settings_that_are_not_followed_yet_are_said(tmp_path, caplog):
+    with (
+        caplog.at_level(logging.INFO, "flightrec"),
+        FlightRecorder(tmp_path, model=make()[0], check="async", weights="reference"),
+    ):
+        pass
+    line = caplog.records[0].getMessage()
+    assert "check='async'" in line
+    assert "weights='reference'" in line
+
+
+def test_numbers_given_by_the_user_may_jump(tmp_path):
+    model, optimizer = make()
+    with FlightRecorder(tmp_path, model=model, optimizer=optimizer) as recorder:
+        for number, batch in enumerate(batches(6, bad=[2])):
+            with recorder.step(batch, step=number * 10):
+                optimizer.zero_grad()
+                model(batch["x"]).sum().backward()
+                optimizer.step()
+    assert len(recorder.incidents) == 1

@@ -109,6 +109,8 @@ class StepEntry:
     calls: list[CallRecord] = field(default_factory=list)
     record: StepRecord = field(default_factory=lambda: StepRecord(step=-1))
     state_bytes: int = 0
+    """Bytes of random states, and of buffers and attributes before its calls."""
+
     bad: bool = False
     """Did a detector object to it? Such a step is no control."""
 

@@ -79,10 +79,18 @@ class Drafter:
         generators: Generators,
         *,
         weights: bool,
+        max_bytes: int,
         gradient_bytes: int,
         also: Sequence[Callable[..., Any]] = (),
     ) -> None:
-        """Draft one incident of `roots`; the source of the functions `also` comes along."""
+        """Draft one incident of `roots`; the source of the functions `also` comes along.
+
+        At most `max_bytes` of copies are taken: weights first, then the failing segment, then
+        gradients of parameters (at most `gradient_bytes`), then earlier steps, newest first.
+        What does not fit is left out and noted; where a hash serves, the hash is kept.
+        """
+        self._max_bytes = max_bytes
+        self._left = max_bytes
         self._also = also
         self.table = TensorTable()
         self.not_captured: list[dict[str, str]] = []
@@ -96,10 +104,13 @@ class Drafter:
 
     def model(self) -> dict[str, Any]:
         """Describe the roots with their weights as they are now."""
-        if not self._weights:
-            self.not_captured.append(
-                {"what": "weights", "why": "weights='none'; replay needs --model"}
-            )
+        tensors = [
+            t for root in self._roots.values() for t in (*root.parameters(), *root.buffers())
+        ]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in set(tensors))
+        if not self._weights or not self._afford(size):
+            why = "weights='none'" if not self._weights else self._over(size)
+            self.miss("weights", f"{why}; replay needs --model")
             return {"roots": None, "sources": []}
         description = structure.describe(self._roots, self.table, also=self._also)
         self.not_captured.extend(description.not_captured)
@@ -110,6 +121,7 @@ class Drafter:
     ) -> dict[str, Any]:
         """Encode the newest segment, with outputs and the gradients that entered them."""
         self._now = dict(state_now.attributes)
+        self._left -= entry.nbytes + segment.gradient_bytes
         unavailable = segment.unavailable
         for backward in segment.backwards:
             if any(grad._version != version for _, _, grad, version in backward.gradients):
@@ -128,8 +140,19 @@ class Drafter:
             "exception": None,
         }
 
-    def control(self, entry: StepEntry, state_now: StateSnapshot) -> dict[str, Any]:
-        """Encode the inputs of an earlier, healthy step of the ring."""
+    def controls(
+        self, entries: Sequence[StepEntry], state_now: StateSnapshot
+    ) -> list[dict[str, Any]]:
+        """Encode earlier, healthy steps of the ring, as many of the newest as fit; oldest first."""
+        encoded = []
+        for number, entry in enumerate(reversed(entries)):
+            if not self._afford(entry.nbytes):
+                self.miss(f"{len(entries) - number} earlier steps", self._over(entry.nbytes))
+                break
+            encoded.append(self._control(entry, state_now))
+        return encoded[::-1]
+
+    def _control(self, entry: StepEntry, state_now: StateSnapshot) -> dict[str, Any]:
         self._now = dict(state_now.attributes)
         return {
             "step": entry.step,
@@ -171,13 +194,20 @@ class Drafter:
             records=records,
         )
 
+    def _afford(self, size: int) -> bool:
+        """Take `size` bytes off what is left, if they are there."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def _over(self, size: int) -> str:
+        return f"{size} bytes are over incident_bytes={self._max_bytes}"
+
     def _keep(self, entry: dict[str, Any], tensor: torch.Tensor, *, role: str, name: str) -> None:
         size = tensor.numel() * tensor.element_size()
-        if (
-            not is_plain(tensor)
-            or size > OUTPUT_BYTES
-            or (role == "grad" and size > self._gradient_bytes)
-        ):
+        over = size > OUTPUT_BYTES or (role == "grad" and size > self._gradient_bytes)
+        if not is_plain(tensor) or over or not self._afford(size):
             entry["hash"] = tensor_hash(tensor)
             return
         if role == "grad":

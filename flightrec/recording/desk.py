@@ -138,7 +138,7 @@ class Desk:
         commit = self._commit()
         why = self._filing.refuses()
         if asked is None and why is None:
-            why = self._judge.repeats(kind, site, record.step, commit)
+            why = self._judge.repeats(kind, site, commit)
         if why is not None:
             self._dropped[f"{kind}: {why}"] += 1
             return None
@@ -167,7 +167,7 @@ class Desk:
         )
         if not self._filing.submit(draft, _where(site, error)):
             return None
-        self._judge.report(kind, site, record.step, commit, incident)
+        self._judge.report(kind, site, commit, incident)
         self.made.append(incident)
         return incident
 

@@ -98,6 +98,7 @@ class Dossier:
             self._roots,
             self._generators,
             weights=self._settings.weights != "none",
+            max_bytes=self._settings.incident_bytes,
             gradient_bytes=self._settings.device_bytes,
             also=() if self._step_fn is None else (self._step_fn,),
         )
@@ -135,18 +136,16 @@ class Dossier:
             "step_fn": self._step_fn_json,
             "optimizers": optimizers_json(self._optimizers, self._parameters.named),
             "segment": newest,
-            "controls": [
-                drafter.control(kept, now)
-                for kept in ring
-                if not kept.bad and kept is not entry and kept.calls
-            ],
+            "controls": drafter.controls(
+                [kept for kept in ring if not kept.bad and kept is not entry and kept.calls], now
+            ),
             "steps": _steps(records),
             "not_captured": [
                 *drafter.not_captured,
                 *({"what": name, "why": why} for name, why in unrecorded.items()),
             ],
             "dropped": dict(dropped),
-            "notes": [],
+            "notes": self._settings.not_yet(),
         }
         return drafter.draft(what.id, manifest, records)
 

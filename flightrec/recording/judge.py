@@ -58,7 +58,8 @@ class Judge:
         self._faults = faults
         self._seen: set[tuple[str, Site | None]] = set()
         self._reported: dict[str, str] = {}
-        self._open: dict[str, tuple[str, int]] = {}
+        self._open: dict[str, str] = {}
+        self._new: set[str] = set()
         self.findings: list[Finding] = []
         self._early: tuple[StepRecord, ...] = ()
         self._last: StepRecord | None = None
@@ -105,7 +106,7 @@ class Judge:
             return kind_of(nonfinite, record), chosen
         return capturing[0].kind, capturing[0]
 
-    def repeats(self, kind: str, site: Site | None, step: int, code: str) -> str | None:
+    def repeats(self, kind: str, site: Site | None, code: str) -> str | None:
         """Return why this is no incident of its own, or None and remember it.
 
         One failure makes one incident: steps that stay bad without a healthy one in between
@@ -113,28 +114,25 @@ class Judge:
         """
         family = FAMILIES.get(kind, kind)
         for opened in (family, "nonfinite"):
-            if opened in self._open and self._open[opened][1] >= step - 1:
-                incident, _ = self._open[opened]
-                self._open[opened] = (incident, step)
-                return f"follows from incident {incident}"
+            if opened in self._open:
+                return f"follows from incident {self._open[opened]}"
         seen = self._reported.get(fingerprint(kind, site, code))
         return None if seen is None else f"same fingerprint as incident {seen}"
 
-    def report(self, kind: str, site: Site | None, step: int, code: str, incident: str) -> None:
+    def report(self, kind: str, site: Site | None, code: str, incident: str) -> None:
         """Remember that an incident was made."""
         self._reported[fingerprint(kind, site, code)] = incident
-        self._open[FAMILIES.get(kind, kind)] = (incident, step)
+        self._open[FAMILIES.get(kind, kind)] = incident
+        self._new.add(FAMILIES.get(kind, kind))
 
     def end_step(self, record: StepRecord) -> bool:
         """Carry on or close what is open; return whether the step was bad."""
         kinds = {FAMILIES.get(f.kind, f.kind) for f in self.findings if f.level == "capture"}
         if "nonfinite" in self._open and self._stays_bad(record):
             kinds.add("nonfinite")
-        for family, (incident, step) in list(self._open.items()):
-            if family in kinds or step == record.step:
-                self._open[family] = (incident, record.step)
-            else:
-                del self._open[family]
+        new, self._new = self._new, set()
+        for family in set(self._open) - kinds - new:
+            del self._open[family]
         return bool(kinds)
 
     def bad_gradient(self, record: StepRecord) -> bool:

@@ -97,6 +97,7 @@ class Tape:
             copies=TensorTable(),
             rng=self._generators.read(),
         )
+        self.entry.state_bytes = self.entry.rng.nbytes
         self.slab.clear()
         self._nth.clear()
         self._call = None
@@ -146,7 +147,7 @@ class Tape:
             autocast=autocast_state(),
         )
         self._serial += 1
-        entry.state_bytes += state.nbytes
+        entry.state_bytes += state.nbytes + self._call.rng.nbytes
         self._nth[root, name] += 1
         self.segment.calls.append(self._call)
         entry.calls.append(self._call)
