@@ -50,9 +50,9 @@ def test_path_is_relative_to_the_repository():
 
 def test_innermost_frame_of_an_exception():
     frames = [
-        Frame(file="/home/x/train.py", line=3, function="main"),
-        Frame(file="/home/x/model.py", line=8, function="forward"),
+        Frame(file="/srv/x/train.py", line=3, function="main"),
+        Frame(file="/srv/x/model.py", line=8, function="forward"),
         Frame(file=torch.__file__, line=1, function="linear"),
     ]
-    assert innermost(frames) == ("/home/x/model.py", 8)
+    assert innermost(frames) == ("/srv/x/model.py", 8)
     assert innermost(frames[2:]) is None

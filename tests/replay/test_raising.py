@@ -49,7 +49,7 @@ def test_new_badness_of_a_batch_is_beside_controls():
 )
 def test_part_of_the_step_is_told_from_the_traceback(folder, phase):
     frames = [
-        {"file": "/home/x/train.py", "line": 3, "function": "main"},
+        {"file": "/srv/x/train.py", "line": 3, "function": "main"},
         {"file": f"/env/lib/site-packages/torch/{folder}/x.py", "line": 1, "function": "f"},
     ]
     exception = {"type": "RuntimeError", "message": "no", "traceback": frames}
