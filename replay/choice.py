@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from replay.norm import ZERO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from replay.norm import Judge
     from replay.oplog import Leaf, Op, Span
     from replay.search import BadRead, Slice
@@ -113,9 +115,10 @@ class _Choice:
         return self._judge.normal(op)
 
     def _is_intended(self, read: BadRead) -> bool:
-        """Does a bad value come from constants only, or from a tensor that may hold it?"""
+        """Does a bad value come from constants only, or from a mask that was there before?"""
         if read.source == "leaf":
-            return self._judge.expected(self._leaf(read), read.classes)
+            mask = read.classes <= {"-inf", "zero"}
+            return mask and self._judge.expected(self._leaf(read), read.classes)
         return read.source == "writers" and all(index in self._intended for index in read.ops)
 
     def _harmless(self, read: BadRead) -> bool:
@@ -136,12 +139,27 @@ class _Choice:
             if read.source != "writers" and not self._harmless(read):
                 self._blame_source(op.index, read)
         born = "nan" in classes and not any("nan" in read.classes for read in live)
-        if born:
-            self._second.append(Candidate(reason="birth", op=op.index, classes=classes))
-        elif all(self._harmless(read) or self._foreign(read) for read in live):
-            self._second.append(Candidate(reason="suspect", op=op.index, classes=classes))
-        else:
+        harmless = all(self._harmless(read) or self._foreign(read) for read in live)
+        if not born and not harmless:
             self._last.append(Candidate(reason="suspect", op=op.index, classes=classes))
+            return
+        reason: Reason = "birth" if born else "suspect"
+        self._second.extend(self._used_now(op, live))
+        self._second.append(Candidate(reason=reason, op=op.index, classes=classes))
+
+    def _used_now(self, op: Op, live: list[BadRead]) -> Iterator[Candidate]:
+        """Yield bad weights that healthy steps read too, but only their good part.
+
+        Masks of -inf are what they should be, and so may the usual holes in a batch be.
+        """
+        for read in live:
+            leaf = self._leaf(read)
+            if leaf is None or read.source != "leaf" or leaf.role == "input":
+                continue
+            if not read.classes <= {"-inf", "zero"}:
+                yield Candidate(
+                    reason="leaf", op=op.index, leaf=leaf, span=read.span, classes=read.classes
+                )
 
     def _foreign(self, read: BadRead) -> bool:
         """Is it, for a search in the backward pass, a value of the forward pass?"""

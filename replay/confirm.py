@@ -200,6 +200,7 @@ def flags_of(tensors: Sequence[torch.Tensor]) -> list[Flags]:
 def first_bad(tensors: Sequence[torch.Tensor], *, zeros: bool) -> tuple[int, ...] | None:
     """Return the index of the first bad element in the first tensor that has one.
 
+    A NaN comes before infinities, which may be a mask's.
     With `zeros` the elements are near zero, and the first tensor as a whole is bad.
     """
     for tensor in tensors:
@@ -209,7 +210,10 @@ def first_bad(tensors: Sequence[torch.Tensor], *, zeros: bool) -> tuple[int, ...
             continue
         if zeros:
             return (0,) * tensor.dim()
-        bad = ~torch.isfinite(tensor.detach()).reshape(-1)
+        flat = tensor.detach().reshape(-1)
+        bad = torch.isnan(flat)
+        if not bool(bad.any()):
+            bad = ~torch.isfinite(flat)
         if bool(bad.any()):
             place = int(bad.to(torch.uint8).argmax())
             return tuple(

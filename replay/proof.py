@@ -166,6 +166,25 @@ class Prover:
                 return
         proof.add("healed", f"{trials[0][2]} does not heal the step", value=False)
 
+    def together(self, tried: Sequence[tuple[Candidate, Proof]]) -> None:
+        """Mend several producers at once where none of them was enough alone.
+
+        What comes of it is written into the proof of the first.
+        """
+        made = [each for each, _ in tried if each.reason == "origin"]
+        if len(made) < 2:
+            return
+        ops = [self._log.ops[each.op] for each in made]
+        observer = Heal({op.index: op.name for op in ops}, self._mend())
+        proof = next(proof for each, proof in tried if each.reason == "origin")
+        if self._bench.is_healthy(observer) and not observer.strayed:
+            proof.heals = True
+            names = " and ".join(f"{op.name} at operator {op.index}" for op in ops)
+            proof.add("healed", f"mending {names} together heals the step", value=True)
+
+    def _mend(self) -> Callable[[torch.Tensor], None]:
+        return make_uneven(1.0) if self._judge.zeros else make_finite
+
     def _siblings(self, op: Op) -> list[Op]:
         """Return the runs of the same line in modules of the same type."""
         mine = self._log.visit(op)

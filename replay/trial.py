@@ -47,11 +47,16 @@ class Trial:
         passed_on: list[tuple[Candidate, Proof]] = []
         shortlist = list(candidates[:CANDIDATES])
         self.prover.keep(shortlist)
-        for candidate in shortlist:
+        for number, candidate in enumerate(shortlist):
             proof = self._prove(candidate, candidates)
             (tried if proof.produces else passed_on).append((candidate, proof))
             if proof.confirmed and proof.produces:
                 break
+            rest = shortlist[number + 1 :]
+            if candidate.reason == "origin" and not any(each.reason == "origin" for each in rest):
+                self.prover.together(tried)
+                if tried[0][1].confirmed:
+                    break
         tried = tried or passed_on
         if not tried:
             return None

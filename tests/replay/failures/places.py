@@ -214,5 +214,5 @@ case(
     phase="parameter",
     module="0",
     op="aten.reciprocal.default",
-    sample=None,
+    sample=5,
 )
