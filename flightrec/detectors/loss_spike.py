@@ -61,8 +61,8 @@ class LossSpike:
     margin: float = 10.0
     """Times the largest recent rise over the median; noise of any symmetric kind stays below."""
 
-    warmup: int = 3
-    """Losses needed before anything is reported."""
+    warmup: int = 5
+    """Losses needed before anything is reported; the first steps of a healthy run may jump by 30."""
 
     precedence: ClassVar[int] = 20
 

@@ -31,15 +31,15 @@ def test_language_model_that_leaps_is_seen(at):
     assert found.site.kind == "loss"
 
 
-@pytest.mark.parametrize("before", [[0.9, 0.8, 0.85], [2.3, 1.9, 1.4, 1.2, 1.0, 0.8]])
+@pytest.mark.parametrize("before", [[0.9, 0.8, 0.85, 0.9, 0.8], [2.3, 1.9, 1.4, 1.2, 1.0, 0.8]])
 def test_short_history_needs_a_larger_jump(before):
     assert spiked([*before, 0], len(before), 10.0) == []
     (found,) = spiked([*before, 0], len(before), 100.0)
     assert found.step == len(before)
 
 
-def test_nothing_is_said_before_three_losses():
-    assert spiked([1.0, 1.0, 1.0], 2, 1e6) == []
+def test_nothing_is_said_before_five_losses():
+    assert spiked([1.0, 1.0, 1.0, 1.0, 1.0], 4, 1e6) == []
 
 
 def test_growth_that_feeds_itself_is_left_to_its_infinity():
