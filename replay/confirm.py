@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from replay.meter import Meter
 from replay.schema import behaviour, split, tensors_in
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from replay.episode import RecordedCall
-    from replay.oplog import Flags
 
 
 @dataclass(slots=True)
@@ -28,8 +26,8 @@ class Kept:
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    random: torch.Tensor
-    """State of the CPU generator before it ran."""
+    random: dict[str, torch.Tensor]
+    """State of the default generators, by device, before it ran."""
 
     outputs: list[torch.Tensor] = field(default_factory=list)
     error: str = ""
@@ -38,15 +36,15 @@ class Kept:
         """Run the operator again on copies of its inputs, each `prepare`d first."""
         args = _mapped(self.args, prepare or torch.Tensor.clone)
         kwargs = _mapped(self.kwargs, prepare or torch.Tensor.clone)
-        before = torch.get_rng_state()
+        before = random_state()
         try:
-            torch.set_rng_state(self.random)
+            restore_random(self.random)
             with torch.no_grad():
                 result = self.func(*args, **kwargs)
         except Exception as fault:
             return Alone([], f"{type(fault).__name__}: {fault}")
         finally:
-            torch.set_rng_state(before)
+            restore_random(before)
         _, changed = split(behaviour(self.func), args, kwargs)
         return Alone(_distinct([*changed, *tensors_in(result)]), "")
 
@@ -130,7 +128,7 @@ class Keep(Tap):
             func,
             _mapped(args, torch.Tensor.clone),
             _mapped(kwargs, torch.Tensor.clone),
-            torch.get_rng_state(),
+            random_state(),
         )
         try:
             result = func(*args, **kwargs)
@@ -163,71 +161,22 @@ class Heal(Tap):
         return result
 
 
-def make_finite(tensor: torch.Tensor) -> None:
-    """Replace NaN and infinities by 0, in place."""
-    with torch.no_grad():
-        tensor.detach().nan_to_num_(0.0, 0.0, 0.0)
+def random_state() -> dict[str, torch.Tensor]:
+    """Return the state of torch's default generators, by device."""
+    found = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
+        for number in range(torch.cuda.device_count()):
+            found[f"cuda:{number}"] = torch.cuda.get_rng_state(number)
+    return found
 
 
-def finite_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in which NaN and infinities are 0."""
-    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
-        return tensor.clone()
-    return torch.nan_to_num(tensor, 0.0, 0.0, 0.0)
-
-
-def make_uneven(size: float) -> Callable[[torch.Tensor], None]:
-    """Return a function that fills a tensor with unequal values of magnitude up to `size`."""
-
-    def fill(tensor: torch.Tensor) -> None:
-        with torch.no_grad():
-            steps = torch.arange(tensor.numel(), device=tensor.device, dtype=torch.float32)
-            wave = torch.sin(steps * 12.9898 + 1.0) * size
-            tensor.detach().copy_(wave.reshape(tensor.shape).to(tensor.dtype))
-
-    return fill
-
-
-def flags_of(tensors: Sequence[torch.Tensor]) -> list[Flags]:
-    """Measure tensors; those without real values are left out."""
-    meter = Meter()
-    with torch.no_grad():
-        slots = [meter.span(tensor).slot for tensor in tensors]
-    meter.settle()
-    return [flags for flags in (meter.flags[slot] for slot in slots) if flags is not None]
-
-
-def first_bad(tensors: Sequence[torch.Tensor], *, zeros: bool) -> tuple[int, ...] | None:
-    """Return the index of the first bad element in the first tensor that has one.
-
-    A NaN comes before infinities, which may be a mask's.
-    With `zeros` the elements are near zero, and the first tensor as a whole is bad.
-    """
-    for tensor in tensors:
-        if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
-            continue
-        if tensor.layout is not torch.strided or not tensor.numel():
-            continue
-        if zeros:
-            return (0,) * tensor.dim()
-        flat = tensor.detach().reshape(-1)
-        bad = torch.isnan(flat)
-        if not bool(bad.any()):
-            bad = ~torch.isfinite(flat)
-        if bool(bad.any()):
-            place = int(bad.to(torch.uint8).argmax())
-            return tuple(
-                int(each) for each in torch.unravel_index(torch.tensor(place), tensor.shape)
-            )
-    return None
-
-
-def bad_rows(tensor: torch.Tensor) -> set[int]:
-    """Return the indices along the first dimension at which a tensor is not finite."""
-    if not tensor.dim():
-        return set()
-    finite = torch.isfinite(tensor).reshape(tensor.shape[0], -1).all(1)
-    return {int(row) for row in (~finite).nonzero()}
+def restore_random(states: Mapping[str, torch.Tensor]) -> None:
+    """Put the default generators back into these states."""
+    for device, state in states.items():
+        if device == "cpu":
+            torch.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, device)
 
 
 def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

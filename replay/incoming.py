@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from replay.confirm import flags_of
+from replay.values import flags_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

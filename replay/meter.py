@@ -131,7 +131,7 @@ class Meter:
 
     def _measure(self, tensor: torch.Tensor) -> int:
         """Queue one reduction over `tensor`; return the slot of `flags` it will fill."""
-        plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.is_cpu
+        plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
         if plain and tensor.dtype in _REDUCIBLE and not tensor.is_nested:
             if not (numel := tensor.numel()):
                 return 0

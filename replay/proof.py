@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from flightrec.tree import leaves
 from flightrec.types import Evidence
-from replay.confirm import (
-    Heal,
-    Keep,
-    MendState,
-    finite_copy,
-    first_bad,
-    flags_of,
-    make_finite,
-    make_uneven,
-)
+from replay.confirm import Heal, Keep, MendState
 from replay.incoming import mended
+from replay.values import finite_copy, first_bad, flags_of, make_finite, make_uneven
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

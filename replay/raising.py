@@ -6,13 +6,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from flightrec.tree import leaves
-from replay.confirm import bad_rows, first_bad
 from replay.culprit import Blame, Culprit, blame_operator
 from replay.episode import public_name
 from replay.frames import innermost, source_line
 from replay.look import classes_in
 from replay.proof import Proof
 from replay.raised import Frame
+from replay.values import bad_rows, first_bad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flightrec.tree import leaves
-from replay.confirm import first_bad
 from replay.culprit import Blame, blame_operator, owner_of
 from replay.proof import Proof
 from replay.raising import answer, new_in_batch
+from replay.values import first_bad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

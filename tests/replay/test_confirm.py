@@ -8,19 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from replay.confirm import (
-    Heal,
-    Keep,
-    MendState,
-    bad_rows,
-    finite_copy,
-    first_bad,
-    make_finite,
-    make_uneven,
-)
+from replay.confirm import Heal, Keep, MendState
 from replay.engine import Engine
 from replay.episode import Episode
 from replay.scan import Scan
+from replay.values import make_finite
 
 
 class Logs(nn.Module):
@@ -93,24 +85,3 @@ def test_state_is_mended_while_it_runs_only():
         assert model(torch.ones(2, 2)).isfinite().all()
         mend.call_begin(None, model)
     assert model.running_mean[1].isnan()
-
-
-def test_values_are_made_finite_or_uneven():
-    bad = torch.tensor([1.0, math.nan, -math.inf])
-    assert torch.equal(finite_copy(bad), torch.tensor([1.0, 0.0, 0.0]))
-    assert torch.equal(finite_copy(torch.tensor([3])), torch.tensor([3]))
-    flat = torch.zeros(3, 4, dtype=torch.float16)
-    make_uneven(2.0)(flat)
-    assert 0.5 < float(flat.abs().max()) <= 2.0
-    assert flat.unique().numel() > 10
-
-
-def test_first_bad_element_and_rows():
-    grid = torch.ones(2, 3)
-    grid[1, 2] = math.inf
-    assert first_bad([torch.ones(2), grid], zeros=False) == (1, 2)
-    assert first_bad([torch.tensor([1]), torch.ones(2)], zeros=False) is None
-    assert first_bad([torch.zeros(2, 2)], zeros=True) == (0, 0)
-    assert first_bad([torch.tensor(math.nan)], zeros=False) == ()
-    assert bad_rows(grid) == {1}
-    assert bad_rows(torch.tensor(math.nan)) == set()

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from replay.confirm import make_finite
 from replay.episode import Episode, RecordedBackward
 from replay.incoming import mended, without_bad
+from replay.values import make_finite
 
 GOOD, BAD = torch.ones(2), torch.tensor([1.0, math.nan])
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from replay.confirm import Heal, MendState, make_finite
+from replay.confirm import Heal, MendState
 from replay.engine import Engine
 from replay.episode import Episode
 from replay.observing import Bench, Pair
 from replay.symptom import Watch
+from replay.values import make_finite
 
 
 class Logs(nn.Module):
