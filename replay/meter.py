@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FLUSH = 512
 """Measurements that may wait; one transfer from the device then brings all of them."""
 
-_REDUCIBLE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+REDUCIBLE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 """Types that `aminmax` takes; the others are converted first."""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -132,7 +132,7 @@ class Meter:
     def _measure(self, tensor: torch.Tensor) -> int:
         """Queue one reduction over `tensor`; return the slot of `flags` it will fill."""
         plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
-        if plain and tensor.dtype in _REDUCIBLE and not tensor.is_nested:
+        if plain and tensor.dtype in REDUCIBLE and not tensor.is_nested:
             if not (numel := tensor.numel()):
                 return 0
             low, high = torch.aminmax(tensor)
@@ -200,7 +200,7 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     elif tensor.dtype.is_complex:
         yield from _parts(torch.view_as_real(tensor.detach().resolve_conj()))
     elif tensor.dtype.is_floating_point and tensor.numel():
-        yield tensor if tensor.dtype in _REDUCIBLE else tensor.float()
+        yield tensor if tensor.dtype in REDUCIBLE else tensor.float()
 
 
 def _held_by(tensor: torch.Tensor) -> Sequence[torch.Tensor] | None:

@@ -63,7 +63,8 @@ class Exchange:
         mixed = value.detach().clone()
         for row in self.rows:
             mixed[row] = donor[self.source(row) % donor.shape[0]].to(mixed.dtype)
-        return mixed.requires_grad_() if value.requires_grad else mixed
+        # Not a leaf, since a forward may change its arguments in place.
+        return mixed.requires_grad_().clone() if value.requires_grad else mixed
 
     def _mapping(self, value: Any, donor: Any) -> Any:
         if not isinstance(donor, Mapping) or value.keys() - donor.keys():

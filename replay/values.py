@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from replay.meter import Meter
+from replay.meter import REDUCIBLE, Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,14 +17,27 @@ if TYPE_CHECKING:
 def make_finite(tensor: torch.Tensor) -> None:
     """Replace NaN and infinities by 0, in place."""
     with torch.no_grad():
-        tensor.detach().nan_to_num_(0.0, 0.0, 0.0)
+        values = _values(tensor)
+        if values.dtype in REDUCIBLE:
+            values.nan_to_num_(0.0, 0.0, 0.0)
+        else:
+            values.copy_(values.float().nan_to_num_(0.0, 0.0, 0.0).to(values.dtype))
 
 
 def finite_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy in which NaN and infinities are 0."""
-    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
-        return tensor.clone()
-    return torch.nan_to_num(tensor, 0.0, 0.0, 0.0)
+    copied = tensor.clone()
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        make_finite(copied)
+    return copied
+
+
+def _values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the real numbers that a tensor holds, shared with it."""
+    plain = tensor.detach()
+    if plain.is_sparse:
+        plain = plain._values()
+    return torch.view_as_real(plain.resolve_conj()) if plain.dtype.is_complex else plain
 
 
 def make_uneven(size: float) -> Callable[[torch.Tensor], None]:
@@ -62,6 +75,8 @@ def first_bad(tensors: Sequence[torch.Tensor], *, zeros: bool) -> tuple[int, ...
         if zeros:
             return (0,) * tensor.dim()
         flat = tensor.detach().reshape(-1)
+        if flat.dtype not in REDUCIBLE and not flat.dtype.is_complex:
+            flat = flat.float()
         bad = torch.isnan(flat)
         if not bool(bad.any()):
             bad = ~torch.isfinite(flat)

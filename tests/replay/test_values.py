@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
-from replay.values import bad_rows, finite_copy, first_bad, flags_of, make_uneven
+from replay.values import bad_rows, finite_copy, first_bad, flags_of, make_finite, make_uneven
 
 
 def test_values_are_made_finite_or_uneven():
@@ -17,6 +18,16 @@ def test_values_are_made_finite_or_uneven():
     make_uneven(2.0)(flat)
     assert 0.5 < float(flat.abs().max()) <= 2.0
     assert flat.unique().numel() > 10
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e5m2, torch.complex64])
+def test_every_kind_of_number_can_be_made_finite(dtype):
+    values = torch.tensor([1.0, math.inf, math.nan]).to(dtype)
+    assert first_bad([values], zeros=False) == (2,)
+    assert finite_copy(values).to(torch.complex64).real.tolist() == [1.0, 0.0, 0.0]
+    sparse = torch.tensor([0.0, math.nan]).to_sparse()
+    make_finite(sparse)
+    assert sparse.to_dense().tolist() == [0.0, 0.0]
 
 
 def test_first_bad_element_and_rows():
