@@ -101,6 +101,11 @@ class Site:
         return cls(module=unquote(module), kind=kind, leaf=unquote(leaf), call=int(call))  # type: ignore[arg-type]
 
 
+def public_name(root: str, name: str) -> str:
+    """Join a root's key and a dotted name for people: `key.name` with several roots."""
+    return f"{root}.{name}" if root and name else root or name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """What is kept of one step besides its tensors."""

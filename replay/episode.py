@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flightrec.types import public_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -144,8 +146,3 @@ class Episode:
 
     optimizers: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def public_name(root: str, name: str) -> str:
-    """Join a root's key and a dotted name as `Verdict.module` gives them."""
-    return f"{root}.{name}" if root and name else root or name

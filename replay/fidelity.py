@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flightrec.tree import tensor_hash
-from flightrec.types import Site
+from flightrec.types import Site, public_name
 from replay.bits import to_words, word_type
 from replay.compare import APART, EXACT, Distance, distance, worst
-from replay.episode import public_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

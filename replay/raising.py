@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from flightrec.tree import leaves
+from flightrec.types import public_name
 from replay.culprit import Blame, Culprit, blame_operator
-from replay.episode import public_name
 from replay.frames import innermost, source_line
 from replay.look import classes_in
 from replay.proof import Proof

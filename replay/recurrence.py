@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from flightrec.tree import parse_number
-from flightrec.types import Site
-from replay.episode import public_name
+from flightrec.types import Site, public_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

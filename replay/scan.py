@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from flightrec.tree import leaves
+from flightrec.types import public_name
 from replay.backward import NodeMap, accumulated
-from replay.episode import public_name
 from replay.frames import nearest, recomputing
 from replay.meter import Meter
 from replay.oplog import Leaf, Op, OpLog

@@ -62,7 +62,7 @@ class LossSpike:
     """Times the largest recent rise over the median; noise of any symmetric kind stays below."""
 
     warmup: int = 5
-    """Losses needed before anything is reported; the first steps of a healthy run may jump by 30."""
+    """Losses needed before anything is reported; the first of a healthy run may jump by 30."""
 
     precedence: ClassVar[int] = 20
 

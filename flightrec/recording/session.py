@@ -21,9 +21,9 @@ from flightrec.recording.dossier import Dossier
 from flightrec.recording.judge import Judge
 from flightrec.recording.meter import Meter
 from flightrec.recording.outlets import Outlets
-from flightrec.recording.tape import Tape, public_name
+from flightrec.recording.tape import Tape
 from flightrec.rng import Generators
-from flightrec.types import Stat
+from flightrec.types import Stat, public_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

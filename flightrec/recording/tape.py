@@ -19,7 +19,7 @@ from flightrec.buffers.ring import (
 from flightrec.buffers.slab import Slab
 from flightrec.describing import ReplayableEncoder
 from flightrec.tree import TensorTable, leaves
-from flightrec.types import Site
+from flightrec.types import Site, public_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from flightrec.probes.parameters import ParameterProbe
     from flightrec.probes.state import StateProbe
     from flightrec.rng import Generators
-
-
-def public_name(root: str, name: str) -> str:
-    """Name of a module for people: `key.name` where several models are recorded."""
-    return f"{root}.{name}" if root and name else root or name
 
 
 class Tape:
