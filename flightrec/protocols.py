@@ -61,17 +61,23 @@ class Handle(Protocol):
 
 
 class Probe(Protocol):
-    """One kind of hook that fills statistics: `attach` of a probe's module.
+    """One kind of hook into a run; it tells a listener what it sees and judges nothing.
 
-    1. `attach(model, slab)` is called once per root when a recorder is entered.
-    2. The hooks run in the user's forward and backward: no host sync, no change of a value, a
-       random state or a signature, no reference kept to a tensor.
-    3. Every handle is removed when the recorder is left, also after an exception.
+    1. The class is called with its listener when a recorder is entered; that hooks nothing.
+    2. `attach` is called once. From then on the hooks run in the user's forward, backward and
+       update: no host sync, no change of a value, a random state or a signature, and what the
+       listener raises never reaches the run.
+    3. `reset` is called at the start of each step that the user declares: an exception may have
+       cut a call short.
+    4. Every handle is removed when the recorder is left, also after an exception.
     """
 
-    def __call__(self, model: Any, slab: Any, /) -> Sequence[Handle]:
-        """Attach the hooks to a `torch.nn.Module`, and return what removes them."""
+    def attach(self) -> Sequence[Handle]:
+        """Hook into the run, and return what removes the hooks."""
         ...
+
+    def reset(self) -> None:
+        """Forget what began and never ended."""
 
 
 @runtime_checkable

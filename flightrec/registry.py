@@ -25,7 +25,6 @@ OWN_PACKAGES = ("flightrec", "replay", "schemas")
 KINDS: dict[str, tuple[str, str]] = {
     "detectors": ("flightrec.detectors", "Detector"),
     "triggers": ("flightrec.triggers", "install"),
-    "probes": ("flightrec.probes", "attach"),
     "sinks": ("flightrec.sinks", "Sink"),
     "stores": ("flightrec.stores", "Store"),
     "integrations": ("flightrec.integrations", "Integration"),
@@ -47,7 +46,7 @@ class Registry:
     """
 
     kind: str
-    """One of `KINDS`: detectors, triggers, probes, sinks, stores, cli, reporters, ..."""
+    """One of `KINDS`: detectors, triggers, sinks, stores, cli, reporters, ..."""
 
     def __post_init__(self) -> None:
         """Refuse a kind that nothing looks for."""
