@@ -156,7 +156,8 @@ class _Choice:
             leaf = self._leaf(read)
             if leaf is None or read.source != "leaf" or leaf.role == "input":
                 continue
-            if not read.classes <= {"-inf", "zero"}:
+            if read.span.storage not in self._leaves and not read.classes <= {"-inf", "zero"}:
+                self._leaves.add(read.span.storage)
                 yield Candidate(
                     reason="leaf", op=op.index, leaf=leaf, span=read.span, classes=read.classes
                 )
