@@ -40,9 +40,17 @@ def choose(judge: Judge, found: Slice, *, backward: bool = False) -> list[Candid
     Producers with good inputs come first, in execution order; then NaNs born of infinities
     that are constants, masks or usual at that place; then suspects. With `backward` only
     operators of backward passes can be blamed, and values of the forward pass are taken as
-    they are.
+    they are, unless they go back to nothing but a tensor that was bad before the step: a
+    kernel of the forward pass may have swallowed what it held.
     """
-    return _Choice(judge, found, backward=backward).ranked()
+    ranked = _Choice(judge, found, backward=backward).ranked()
+    if not backward or any(each.reason in ("origin", "gradient") for each in ranked):
+        return ranked
+    whole = _Choice(judge, found, backward=False).ranked()
+    if any(each.reason == "origin" for each in whole):
+        return ranked
+    before = [each for each in whole if each.reason == "leaf" and each.leaf is not None]
+    return before + [each for each in ranked if each.reason != "leaf"]
 
 
 class _Choice:
@@ -101,6 +109,9 @@ class _Choice:
 
     def _is_benign(self, op: Op, reads: list[BadRead], live: list[BadRead]) -> bool:
         """Is the bad output intended, or usual at this place?"""
+        before = [read for read in live if read.source == "leaf"]
+        if any(self._judge.is_weight(self._leaf(read), read.classes) for read in before):
+            return False
         if op.constant or (len(reads) == len(op.reads) > 0 and not live):
             self._intended.add(op.index)
             return True
@@ -148,7 +159,7 @@ class _Choice:
         self._second.append(Candidate(reason=reason, op=op.index, classes=classes))
 
     def _used_now(self, op: Op, live: list[BadRead]) -> Iterator[Candidate]:
-        """Yield bad weights that healthy steps read too, but only their good part.
+        """Yield bad buffers that healthy steps read too, but only their good part.
 
         Masks of -inf are what they should be, and so may the usual holes in a batch be.
         """

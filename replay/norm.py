@@ -153,11 +153,21 @@ class Judge:
         """Is a bad tensor that existed before the step no cause of anything?
 
         That is so where a healthy step read it as bad too, and, where none read it, for a
-        tensor whose only bad values are -inf: a mask. Zero biases are as good as none.
+        tensor whose only bad values are -inf: a mask. Zero biases are as good as none, and so
+        are zeros of a tensor that belongs to nobody. Healthy steps are replayed through the
+        failing weights, so they cannot speak for a NaN or +inf in these.
         """
         if leaf is None:
-            return False
+            return classes in ({"-inf"}, ZERO)
         if classes == ZERO and "bias" in leaf.names[0].rpartition(".")[2]:
             return True
         known = self.healthy.leaf(leaf)
-        return classes == {"-inf"} if known is None else classes <= known
+        if known is None or self.is_weight(leaf, classes):
+            return classes == {"-inf"}
+        return classes <= known
+
+    def is_weight(self, leaf: Leaf | None, classes: frozenset[str]) -> bool:
+        """Is it a weight that holds what no weight should?"""
+        if leaf is None or leaf.role not in ("parameter", "attribute"):
+            return False
+        return not classes <= {"-inf", "zero"}

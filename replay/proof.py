@@ -91,7 +91,7 @@ class Prover:
         )
         if candidate.reason == "suspect":
             proof.produces = bool(self._bad_outputs(op, kept.alone(finite_copy).outputs))
-        self._heal(op, proof)
+        self.heal(op, proof)
         return proof
 
     def raising(self, op: Op) -> Proof:
@@ -132,7 +132,7 @@ class Prover:
                     bad.append(tensor)
         return bad
 
-    def _heal(self, op: Op, proof: Proof) -> None:
+    def heal(self, op: Op, proof: Proof) -> None:
         """Mend the output of `op`, then that of its siblings too, then replace it altogether.
 
         The last is for an overflow: what is left of it when infinities are gone is still huge.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _CREATING = (
     "arange empty empty_like empty_permuted empty_strided eye fill fill_ full full_like "
-    "lift_fresh new_empty new_empty_strided new_full new_ones new_zeros ones ones_like "
+    "new_empty new_empty_strided new_full new_ones new_zeros ones ones_like "
     "scalar_tensor zero zero_ zeros zeros_like"
 )
 _REPLACING = (

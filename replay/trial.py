@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flightrec.tree import leaves
@@ -76,7 +76,12 @@ class Trial:
     def _prove_data(self, candidate: Candidate) -> Proof:
         proof = Proof(repeats=True)
         leaf = candidate.leaf
-        if leaf is not None:
+        if leaf is None:
+            proof.add("input", "a tensor that no operator of the step made is bad", value=True)
+            if candidate.op < len(self.judge.log.ops):
+                self.prover.heal(self.judge.log.ops[candidate.op], proof)
+                return proof
+        else:
             classes = " and ".join(sorted(candidate.classes))
             proof.add("input", f"{leaf.names[0]} holds {classes} as it is handed over", classes)
             tensor = self._input(leaf)
@@ -131,6 +136,10 @@ class Trial:
         if candidate.reason != "leaf":
             op = self.judge.log.ops[candidate.op]
             return blame_operator(self.judge.log, op, state=self.symptom.where == "buffer")
+        log = self.judge.log
+        if candidate.leaf is None and candidate.op < len(log.ops):
+            reader = blame_operator(log, log.ops[candidate.op])
+            return replace(reader, op=None, backward_of=None)
         if candidate.leaf is None or candidate.leaf.role == "input":
             new = new_in_batch(self.episode, self.controls)
             wanted = [word for _, word in new if (word == "zero") is self.judge.zeros]

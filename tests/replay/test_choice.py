@@ -119,3 +119,37 @@ def test_unwritten_memory_is_the_producer():
     log.log.flags[log.log.ops[0].writes[0].slot] = None
     log.op("mul", [("a", NAN)], [("b", NAN)])
     assert reasons(blame(log, ("b", NAN)))[0] == ("origin", 0)
+
+
+def test_weight_that_the_forward_swallowed_is_blamed_for_its_gradient():
+    log = Written()
+    log.leaf("weight", module="to_q", path=":to_q.weight")
+    log.op("mm", [("x", GOOD), ("weight", NAN)], [("q", NAN)])
+    log.op("attention", [("q", NAN)], [("y", GOOD)])
+    log.op("attention_backward", [("g", GOOD), ("q", NAN)], [("d", NAN)], stage="backward")
+    found = blame(log, ("d", NAN), backward=True)
+    assert reasons(found)[0] == ("leaf", 0)
+    assert found[0].leaf.module == "to_q"
+
+
+def test_weight_is_no_less_bad_because_controls_went_through_it_too():
+    def step(last):
+        log = Written()
+        log.leaf("weight", module="to_q", path=":to_q.weight")
+        log.op("mm", [("x", GOOD), ("weight", NAN)], [("q", NAN)])
+        log.op("attention", [("q", NAN)], [("y", last)])
+        return log
+
+    found = blame(step(NAN), ("y", NAN), controls=[step(GOOD)])
+    assert reasons(found)[0] == ("leaf", 0)
+
+
+def test_buffer_whose_bad_part_is_used_for_the_first_time():
+    def step(last):
+        log = Written()
+        log.leaf("table", role="buffer", module="m", path=":table")
+        log.op("index", [("table", NAN)], [("y", last)])
+        return log
+
+    found = blame(step(NAN), ("y", NAN), controls=[step(GOOD)])
+    assert reasons(found)[0] == ("leaf", 0)

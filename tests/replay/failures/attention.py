@@ -194,3 +194,37 @@ case(
     op="aten.masked_fill.Scalar",
     sample=0,
 )
+
+
+class ConstantMask(nn.Module):
+    """Masks with a tensor made on the spot, as older code does."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(6, 1)
+
+    def forward(self, x, keep):
+        scores = torch.where(keep, self.score(x)[..., 0], torch.tensor(float("-inf")))
+        weights = F.softmax(scores, -1)
+        return weights.unsqueeze(1) @ x
+
+
+class ConstantNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool, self.head = ConstantMask(), nn.Linear(6, 2)
+
+    def forward(self, x, keep):
+        return self.head(self.pool(x, keep))
+
+
+case(
+    "mask_made_on_the_spot",
+    ConstantNet,
+    masked,
+    kind="nan",
+    phase="forward",
+    module="pool",
+    op="aten._softmax.default",
+    sample=2,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -214,5 +215,35 @@ case(
     phase="parameter",
     module="0",
     op="aten.reciprocal.default",
+    sample=5,
+)
+
+
+class Outside(nn.Module):
+    """Computes a scale with NumPy, where no operator is seen."""
+
+    def forward(self, x):
+        with np.errstate(invalid="ignore"):
+            scale = np.sqrt(x.detach().numpy().mean(-1, keepdims=True))
+        return x * torch.from_numpy(scale)
+
+
+class Foreign(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.head = Outside(), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.scale(x))
+
+
+case(
+    "made_outside_torch",
+    Foreign,
+    positive(-1.0),
+    kind="nan",
+    phase="forward",
+    module="scale",
+    op=None,
     sample=5,
 )
