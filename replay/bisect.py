@@ -17,6 +17,7 @@ from replay.sample import RowSearch
 from replay.search import trace_back
 from replay.symptom import Watch
 from replay.trial import Trial
+from replay.values import bad_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,12 +184,15 @@ class Bisection:
             ).value(candidates)
         if found is None or symptom.kind == "zeroed":
             return found  # any row of another batch is enough to make a zero go away
+        sound = {id(each.episode) for each in healthy}
+        donors = [each for each in self.controls if id(each) in sound]
         whole = self.engine.step_fn is not None and self.episode.batch is not None
         rows = RowSearch(
             episode=self.bench.episode,
-            controls=self.controls,
+            controls=donors or self.controls[:1],
             whole=whole,
             cured=lambda edit: bench.is_healthy(edit=edit),
+            hints=_bad_rows(failing, symptom),
         )
         return _with_sample(found, rows)
 
@@ -204,6 +208,16 @@ def _with_sample(found: Culprit, rows: RowSearch) -> Culprit:
     )
     evidence = (*found.evidence, Evidence(kind="sample", text=text, value=row))
     return replace(found, sample=row, evidence=evidence)
+
+
+def _bad_rows(failing: Scanned, symptom: Symptom) -> list[frozenset[int]]:
+    """Return the rows at which outputs are not finite, for each bad output of more than one."""
+    found = []
+    for position, leaf in symptom.keys if symptom.where == "output" else ():
+        tensor = dict(failing.trace.outputs[position])[leaf]
+        if tensor.dim() and tensor.shape[0] > 1:
+            found.append(frozenset(bad_rows(tensor)))
+    return found
 
 
 def _starts(failing: Scanned, symptom: Symptom) -> list[tuple[Span, int]]:

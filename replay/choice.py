@@ -184,7 +184,9 @@ class _Choice:
     def _blame_source(self, index: int, read: BadRead) -> None:
         """Add a bad tensor that no operator of the step made, or the view that shows it."""
         span = read.span
-        if read.source in ("memory", "view"):
+        if read.source == "view":
+            return  # an operator like others, and blamed as such
+        if read.source == "memory":
             for maker in read.ops:
                 self._first.append(Candidate(reason="origin", op=maker, classes=read.classes))
             return

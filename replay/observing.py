@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Scanned:
     """One step, re-executed under a scan."""
 
+    episode: Episode
     scan: Scan
     trace: Trace
     look: Look
@@ -109,7 +110,7 @@ class Bench:
 
         trace = self.run(scan, learn, episode)
         scan.returned(trace.loss)
-        return Scanned(scan=scan, trace=trace, look=look(trace, scan.log))
+        return Scanned(episode=episode, scan=scan, trace=trace, look=look(trace, scan.log))
 
     def judged_by(self, symptom: Symptom) -> Judged:
         """Return this bench with a way to tell whether a run still fails."""

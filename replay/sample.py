@@ -54,24 +54,40 @@ class RowSearch:
     cured: Callable[[Edit], bool]
     """Runs the episode with an edit and tells whether it is healthy then."""
 
+    hints: Sequence[frozenset[int]] = ()
+    """Rows that hold bad values somewhere; where it is one alone, it is tried first."""
+
     def find(self) -> tuple[int, Donor] | None:
-        """Return the only row that matters and the donor of the proof, None if there is none."""
+        """Return the only row that matters and the donor of the proof, None if there is none.
+
+        The first donor whose rows fit decides, unless it is a row of the failing batch that
+        may itself be bad.
+        """
         for layout in self._layouts():
             for donor in self._donors(layout.size):
-
-                def trial(
-                    rows: frozenset[int], layout: Layout = layout, donor: Donor = donor
-                ) -> bool:
-                    return self._trial(layout, donor, rows)
-
-                if trial(frozenset(range(layout.size))):
-                    row = only_member(layout.size, trial)
-                    if row is not None:
-                        return row, donor
+                answer = self._search(layout, donor)
+                if answer is not None and answer >= 0:
+                    return answer, donor
+                if answer is None and donor.row is None:
                     break
         return None
 
-    def _trial(self, layout: Layout, donor: Donor, rows: frozenset[int]) -> bool:
+    def _search(self, layout: Layout, donor: Donor) -> int | None:
+        """Return the row, None where this donor shows that there is none, -1 if it cannot."""
+
+        def cured(rows: frozenset[int]) -> bool:
+            return self.cured(self._edit(layout, donor, rows))
+
+        everyone = frozenset(range(layout.size))
+        try:
+            for hint in self.hints:
+                if len(hint) == 1 and hint < everyone and cured(hint):
+                    return None if cured(everyone - hint) else next(iter(hint))
+            return only_member(layout.size, cured) if cured(everyone) else None
+        except (UnlikeError, IndexError):
+            return -1
+
+    def _edit(self, layout: Layout, donor: Donor, rows: frozenset[int]) -> Edit:
         def edit(
             call: RecordedCall | None, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> Arguments:
@@ -86,10 +102,7 @@ class RowSearch:
             mixed = [swap(mine, other) for mine, other in zip(args, others[0], strict=True)]
             return tuple(mixed), swap(kwargs, others[1])
 
-        try:
-            return self.cured(edit)
-        except (UnlikeError, IndexError):
-            return False
+        return edit
 
     def _layouts(self) -> Iterator[Layout]:
         """Yield how samples may lie in batch and calls, most likely first."""

@@ -67,10 +67,12 @@ class Symptom:
             return any(
                 key in values and self._new(self.where, key, values[key]) for key in self.keys
             )
+        last = self.keys[0][0] if self.where == "output" else None
         return any(
             self._new(where, key, flags)
             for where in STAGES[: STAGES.index(self.where) + 1]
             for key, flags in look.get(where).items()
+            if last is None or key[0] <= last
         )
 
     def _new(self, where: Where, key: Key, flags: Flags) -> bool:
@@ -156,6 +158,13 @@ class Watch:
                 yield self._symptom("zeroed", "inner", (key,))
 
     def _symptom(self, kind: str, where: Where, keys: tuple[Key, ...]) -> Symptom:
+        """Put a symptom together; of several calls the first one that went bad counts.
+
+        What later calls were given was recorded, and stays bad whatever is mended before.
+        """
+        if where == "output":
+            first = min(position for position, _ in keys)
+            keys = tuple(key for key in keys if key[0] == first)
         return Symptom(
             kind=kind,
             where=where,

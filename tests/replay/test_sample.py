@@ -16,7 +16,7 @@ def episode(*calls, batch=None, step=5):
     return Episode(step=step, calls=tuple(made), batch=None if batch is None else lambda: batch)
 
 
-def search(failing, controls=(), *, bad, whole=False):
+def search(failing, controls=(), *, bad, whole=False, hints=()):
     """Search with a step that fails while `bad(arguments)` holds for any call."""
     runs = []
 
@@ -28,7 +28,13 @@ def search(failing, controls=(), *, bad, whole=False):
         given = [edit(call, *call.fresh())[0] for call in failing.calls]
         return not any(bad(*args) for args in given)
 
-    found = RowSearch(episode=failing, controls=controls, whole=whole, cured=cured).find()
+    found = RowSearch(
+        episode=failing,
+        controls=controls,
+        whole=whole,
+        cured=cured,
+        hints=[frozenset(each) for each in hints],
+    ).find()
     return None if found is None else (found[0], found[1].name), len(runs)
 
 
@@ -92,3 +98,18 @@ def test_batch_itself_is_edited_for_a_step_fn():
 def test_single_row_is_no_answer():
     control = episode((torch.ones(1, 2),))
     assert search(episode((with_nan(0, size=1),)), [control], bad=nan_in)[0] is None
+
+
+def test_hint_saves_the_search_but_not_the_proof():
+    control = episode((torch.ones(8, 2),))
+    found, runs = search(episode((with_nan(5),)), [control], bad=nan_in, hints=[{1, 2}, {5}])
+    assert (found[0], runs) == (5, 2)
+    found, runs = search(episode((with_nan(5),)), [control], bad=nan_in, hints=[{3}])
+    assert found[0] == 5
+    assert search(episode((with_nan(2, 6),)), [control], bad=nan_in, hints=[{2}])[0] is None
+
+
+def test_control_whose_rows_fit_but_do_not_cure_ends_the_search():
+    controls = [episode((torch.ones(8, 2),)) for _ in range(3)]
+    found, runs = search(episode((with_nan(2),)), controls, bad=lambda _: True)
+    assert (found, runs) == (None, 1)

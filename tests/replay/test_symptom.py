@@ -101,3 +101,13 @@ def test_inner_symptom_shows_at_its_own_place_only():
     (found,) = Watch([]).inner(look(inner={"a": NAN}), known=False)
     assert found.shows(look(inner={"a": NAN}))
     assert not found.shows(look(inner={"a": GOOD, "b": NAN}))
+
+
+def test_first_call_that_went_bad_counts():
+    def calls(*found):
+        return Look(values={"output": {(n, ""): flags for n, flags in enumerate(found)}})
+
+    found = find(calls(GOOD, PLUS, NAN))
+    assert (found.kind, found.keys) == ("nan", ((1, ""),))
+    assert not found.shows(calls(GOOD, GOOD, NAN))
+    assert found.shows(calls(NAN, GOOD, GOOD))

@@ -152,3 +152,35 @@ case(
     op="aten.native_batch_norm.default",
     sample=None,
 )
+
+
+class LastToken(nn.Module):
+    """Reads the last position, which is padding in the failing batch."""
+
+    def forward(self, x):
+        return x[:, -1] * 2
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pad = nn.ZeroPad1d((0, 1))
+        self.last, self.head = LastToken(), nn.Linear(6, 2, bias=False)
+
+    def forward(self, x, padded):
+        x = torch.tanh(x)
+        if padded:
+            x = self.pad(x.transpose(1, 2)).transpose(1, 2)
+        return self.head(self.last(x))
+
+
+case(
+    "view_shows_the_zero_part",
+    Reader,
+    lambda g, bad: (torch.randn(4, 5, 6, generator=g), bad),
+    kind="zeroed",
+    phase="forward",
+    module="last",
+    op="aten.select.int",
+    sample=None,
+)
