@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 log = logging.getLogger("flightrec")
+
+NICENESS = 10
+"""How far this thread, and the threads it starts, stand back behind the run on Linux."""
 
 
 class Background:
@@ -66,6 +70,7 @@ class Background:
         self._thread = None
 
     def _run(self) -> None:
+        _yield_to_training()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._jobs) or self._closed)
@@ -82,3 +87,12 @@ class Background:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
+
+
+def _yield_to_training() -> None:
+    """Lower the priority of the calling thread; elsewhere than on Linux threads have none."""
+    if sys.platform == "linux":
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        except OSError as refused:
+            log.debug("background thread keeps its priority: %s", refused)

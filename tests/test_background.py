@@ -1,6 +1,10 @@
+import os
+import sys
 import threading
 
-from flightrec.background import Background
+import pytest
+
+from flightrec.background import NICENESS, Background
 
 
 def test_jobs_run_in_order_and_flush_waits_for_them():
@@ -59,3 +63,16 @@ def test_closing_without_jobs_starts_no_thread():
     before = threading.active_count()
     assert Background(limit=1, failed=print).close(1)
     assert threading.active_count() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_thread_stands_back_behind_the_run_and_the_run_keeps_its_priority():
+    seen = []
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    background = Background(limit=1, failed=print)
+    background.submit(
+        lambda: seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    )
+    background.close(10)
+    assert seen == [NICENESS]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
