@@ -45,8 +45,7 @@ class Kept:
             return Alone([], f"{type(fault).__name__}: {fault}")
         finally:
             restore_random(before)
-        _, changed = split(behaviour(self.func), args, kwargs)
-        return Alone(_distinct([*changed, *tensors_in(result)]), "")
+        return Alone(_made(self.func, args, kwargs, result), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +113,45 @@ class Tap:
         raise NotImplementedError
 
 
-class Keep(Tap):
-    """Keeps copies of inputs and outputs of the wanted operators in `kept`."""
+class Heal(Tap):
+    """Replaces bad values in what the wanted operators make, in place, as they make it."""
 
-    def __init__(self, wanted: Mapping[int, str]) -> None:
-        """Keep these."""
+    def __init__(
+        self, wanted: Mapping[int, str], mend: Callable[[torch.Tensor], None] | None = None
+    ) -> None:
+        """Mend the outputs of these, or leave them as they are."""
         super().__init__(wanted)
+        self._mend = mend
+        self.mended = 0
+
+    def run(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run, then mend."""
+        result = func(*args, **kwargs)
+        self.made(index, _made(func, args, kwargs, result))
+        return result
+
+    def made(self, index: int, outputs: Sequence[torch.Tensor]) -> None:  # noqa: ARG002  (for Keep)
+        """Mend what the operator of this index made."""
+        if self._mend is None:
+            return
+        for tensor in outputs:
+            if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+                self._mend(tensor)
+                self.mended += 1
+
+
+class Keep(Heal):
+    """Keeps copies of inputs and outputs of the wanted operators in `kept`, before it mends."""
+
+    def __init__(
+        self, wanted: Mapping[int, str], mend: Callable[[torch.Tensor], None] | None = None
+    ) -> None:
+        """Keep these."""
+        super().__init__(wanted, mend)
         self.kept: dict[int, Kept] = {}
 
     def run(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:
-        """Copy, run, copy."""
+        """Copy, run, copy, mend."""
         kept = self.kept[index] = Kept(
             func,
             _mapped(args, torch.Tensor.clone),
@@ -131,34 +159,21 @@ class Keep(Tap):
             random_state(),
         )
         try:
-            result = func(*args, **kwargs)
+            return super().run(index, func, args, kwargs)
         except Exception as fault:
             kept.error = f"{type(fault).__name__}: {fault}"
             raise
-        _, changed = split(behaviour(func), args, kwargs)
-        made = _distinct([*changed, *tensors_in(result)])
-        kept.outputs = [tensor.detach().clone() for tensor in made]
-        return result
+
+    def made(self, index: int, outputs: Sequence[torch.Tensor]) -> None:
+        """Copy what was made, then mend it."""
+        self.kept[index].outputs = [tensor.detach().clone() for tensor in outputs]
+        super().made(index, outputs)
 
 
-class Heal(Tap):
-    """Replaces bad values in what the wanted operators make, in place, as they make it."""
-
-    def __init__(self, wanted: Mapping[int, str], mend: Callable[[torch.Tensor], None]) -> None:
-        """Mend the outputs of these."""
-        super().__init__(wanted)
-        self._mend = mend
-        self.mended = 0
-
-    def run(self, index: int, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002  (Tap's)
-        """Run, then mend."""
-        result = func(*args, **kwargs)
-        _, changed = split(behaviour(func), args, kwargs)
-        for tensor in _distinct([*changed, *tensors_in(result)]):
-            if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-                self._mend(tensor)
-                self.mended += 1
-        return result
+def _made(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
+    """Return what an operator changed and returned, each tensor once."""
+    _, changed = split(behaviour(func), args, kwargs)
+    return list({id(tensor): tensor for tensor in (*changed, *tensors_in(result))}.values())
 
 
 def random_state() -> dict[str, torch.Tensor]:
@@ -188,10 +203,6 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: _mapped(item, change) for key, item in value.items()}
     return value
-
-
-def _distinct(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
 class MendState:

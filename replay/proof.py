@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import torch
 
     from replay.choice import Candidate
-    from replay.confirm import Kept
     from replay.episode import Arguments, Episode, RecordedCall
     from replay.norm import Judge
     from replay.observing import Judged
@@ -59,23 +58,14 @@ class Prover:
         self._judge = judge
         self._log = judge.log
         self._bench = bench
-        self._kept: dict[int, Kept] = {}
-
-    def keep(self, candidates: Sequence[Candidate]) -> None:
-        """Re-execute once and keep what the candidates read and made."""
-        made = [each for each in candidates if each.reason not in ("leaf", "gradient")]
-        ops = [self._log.ops[each.op] for each in made]
-        wanted = {op.index: op.name for op in ops}
-        if wanted:
-            keeper = Keep(wanted)
-            self._bench.run(keeper)
-            self._kept = keeper.kept
 
     def operator(self, candidate: Candidate) -> Proof:
-        """Experiment on an operator."""
+        """Experiment on an operator: keep what it reads and mend what it makes, in one run."""
         proof = Proof()
         op = self._log.ops[candidate.op]
-        kept = self._kept.get(op.index)
+        keeper = Keep({op.index: op.name}, self._mend(op))
+        healed = self._bench.is_healthy(keeper)
+        kept = keeper.kept.get(op.index)
         if kept is None:
             proof.add("isolated", f"{op.name} was not reached again, so it was not run alone")
             return proof
@@ -91,7 +81,7 @@ class Prover:
         )
         if candidate.reason == "suspect":
             proof.produces = bool(self._bad_outputs(op, kept.alone(finite_copy).outputs))
-        self.heal(op, proof)
+        self.heal(op, proof, alone=healed)
         return proof
 
     def raising(self, op: Op) -> Proof:
@@ -132,31 +122,35 @@ class Prover:
                     bad.append(tensor)
         return bad
 
-    def heal(self, op: Op, proof: Proof) -> None:
+    def heal(self, op: Op, proof: Proof, *, alone: bool | None = None) -> None:
         """Mend the output of `op`, then that of its siblings too, then replace it altogether.
 
         The last is for an overflow: what is left of it when infinities are gone is still huge.
+        `alone` is the answer of the first of these where it is known.
         """
-        size = self._judge.healthy.size(self._judge.sites[op.index], 0) or 1.0
         siblings = self._siblings(op)
         word = "non-zero" if self._judge.zeros else "finite"
-        mend = make_uneven(size) if self._judge.zeros else make_finite
-        trials = [([op], mend, f"making the output of {op.name} {word}")]
+        mend = self._mend(op)
+        text = f"making the output of {op.name} {word}"
+        trials = [([op], mend, text)]
         if len(siblings) > 1:
-            text = (
-                f"making the output of all {len(siblings)} runs of {op.name} at this place {word}"
-            )
-            trials.append((siblings, mend, text))
+            runs = f"all {len(siblings)} runs of {op.name} at this place"
+            trials.append((siblings, mend, f"making the output of {runs} {word}"))
         if not self._judge.zeros:
-            text = f"replacing the output of {op.name} by values of ordinary size"
-            trials.append(([op], make_uneven(size), text))
-        for ops, change, text in trials:
-            observer = Heal({each.index: each.name for each in ops}, change)
-            if self._bench.is_healthy(observer) and not observer.strayed:
+            change = make_uneven(self._size(op))
+            words = f"replacing the output of {op.name} by values of ordinary size"
+            trials.append(([op], change, words))
+        for number, (ops, change, words) in enumerate(trials):
+            healed = alone if number == 0 and alone is not None else self._heals(ops, change)
+            if healed:
                 proof.heals = True
-                proof.add("healed", f"{text} heals the step", value=True)
+                proof.add("healed", f"{words} heals the step", value=True)
                 return
-        proof.add("healed", f"{trials[0][2]} does not heal the step", value=False)
+        proof.add("healed", f"{text} does not heal the step", value=False)
+
+    def _heals(self, ops: Sequence[Op], mend: Callable[[torch.Tensor], None]) -> bool:
+        observer = Heal({each.index: each.name for each in ops}, mend)
+        return self._bench.is_healthy(observer) and not observer.strayed
 
     def together(self, tried: Sequence[tuple[Candidate, Proof]]) -> None:
         """Mend several producers at once where none of them was enough alone.
@@ -167,15 +161,18 @@ class Prover:
         if len(made) < 2:
             return
         ops = [self._log.ops[each.op] for each in made]
-        observer = Heal({op.index: op.name for op in ops}, self._mend())
         proof = next(proof for each, proof in tried if each.reason == "origin")
-        if self._bench.is_healthy(observer) and not observer.strayed:
+        if self._heals(ops, self._mend(ops[0])):
             proof.heals = True
             names = " and ".join(f"{op.name} at operator {op.index}" for op in ops)
             proof.add("healed", f"mending {names} together heals the step", value=True)
 
-    def _mend(self) -> Callable[[torch.Tensor], None]:
-        return make_uneven(1.0) if self._judge.zeros else make_finite
+    def _size(self, op: Op) -> float:
+        """Return the magnitude that healthy steps have at this place, 1 where it is not known."""
+        return self._judge.healthy.size(self._judge.sites[op.index], 0) or 1.0
+
+    def _mend(self, op: Op) -> Callable[[torch.Tensor], None]:
+        return make_uneven(self._size(op)) if self._judge.zeros else make_finite
 
     def _siblings(self, op: Op) -> list[Op]:
         """Return the runs of the same line in modules of the same type."""

@@ -46,7 +46,6 @@ class Trial:
         tried: list[tuple[Candidate, Proof]] = []
         passed_on: list[tuple[Candidate, Proof]] = []
         shortlist = list(candidates[:CANDIDATES])
-        self.prover.keep(shortlist)
         for number, candidate in enumerate(shortlist):
             proof = self._prove(candidate, candidates)
             (tried if proof.produces else passed_on).append((candidate, proof))

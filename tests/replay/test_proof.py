@@ -54,7 +54,6 @@ def prove(model, batch):
     starts = [(span, at) for _, _, span, at in scanned.log.outputs]
     candidates = choose(judge, trace_back(judge, starts))
     prover = Prover(judge, bench.judged_by(symptom))
-    prover.keep(candidates)
     return candidates[0], prover.operator(candidates[0])
 
 
