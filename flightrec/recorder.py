@@ -14,9 +14,17 @@ from flightrec.detectors import select
 from flightrec.errors import IncidentError, UsageError
 from flightrec.guard import guarded
 from flightrec.recording.filing import Filing
-from flightrec.recording.identity import optimizers_of, roots_of, run_of, step_fn_json
+from flightrec.recording.identity import (
+    optimizers_of,
+    roots_of,
+    run_of,
+    scaler_of,
+    step_fn_json,
+    store_of,
+)
 from flightrec.recording.session import Session
 from flightrec.repository import collect_code
+from flightrec.stores import open_store
 from flightrec.structure import describe
 from flightrec.tree import TensorTable
 
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flightrec")
 
 _RECORDED: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-"""Roots that a recorder of this process is recording now."""
+"""Modules that a recorder of this process is recording now."""
 
 
 class FlightRecorder:
@@ -75,14 +83,15 @@ class FlightRecorder:
         self._settings = Settings.of(run=run, detectors=detectors, sinks=sinks, **options)
         self._roots = roots_of(model)
         self._optimizers = optimizers_of(optimizer)
-        self._scaler = scaler
+        self._scaler = scaler_of(scaler)
         step_fn_json(step_fn)  # refuses what replay could not find again
         self._step_fn = step_fn
         self._detectors = select(detectors)
-        self._store = store
+        self._store = open_store(store_of(store))
         self._enabled = os.environ.get("FLIGHTREC_DISABLE") != "1"
         self._paused = False
         self._next = 0
+        self._mine: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._session: Session | None = None
         self._filing: Filing | None = None
         if self._enabled:
@@ -108,7 +117,7 @@ class FlightRecorder:
         if not self._enabled or self._session is not None:
             return
         for name, root in self._roots.items():
-            if root in _RECORDED:
+            if any(module in _RECORDED for module in root.modules()):
                 raise UsageError(
                     f"model{f'[{name}]' if name else ''} ({type(root).__name__}) is already being "
                     "recorded by another FlightRecorder; close that one first"
@@ -123,6 +132,7 @@ class FlightRecorder:
             self._run,
             filing,
             detectors=self._detectors,
+            scaler=self._scaler,
             step_fn=self._step_fn,
         )
         self._environment = threading.Thread(
@@ -131,7 +141,9 @@ class FlightRecorder:
         self._environment.start()
         self._began = time.perf_counter()
         session.start()
-        _RECORDED.update(self._roots.values())
+        for root in self._roots.values():
+            _RECORDED.update(root.modules())
+            self._mine.update(root.modules())
         self._filing, self._session = filing, session
         with guarded("start", session.dropped):
             self._announce()
@@ -143,8 +155,9 @@ class FlightRecorder:
             return
         self._session = None
         session.stop()
-        for root in self._roots.values():
-            _RECORDED.discard(root)
+        for module in list(self._mine):
+            _RECORDED.discard(module)
+        self._mine.clear()
         done = filing.close()
         with guarded("close", session.dropped):
             self._sum_up(session, filing, done=done)
@@ -186,7 +199,7 @@ class FlightRecorder:
             return ""
         if session.tape.entry is None or session.tape.segment.updated:
             log.info("capture(%r): the weights have changed since; taking the next step", reason)
-        return session.arm(reason)
+        return session.arm(str(reason))
 
     def pause(self) -> None:
         """Record nothing from the next step on."""
@@ -213,10 +226,15 @@ class FlightRecorder:
 
     def _begin(self, batch: object, number: int | None) -> bool:
         session = self._session
-        if number is not None:
-            self._next = number
-        if session is None or self._paused or session.tape.entry is not None:
+        if session is None or self._paused:
             return False
+        if session.tape.entry is not None:
+            session.dropped["a step inside a step"] += 1
+            return False
+        if type(number) is int and number >= 0:
+            self._next = number
+        elif number is not None:
+            session.dropped["step= that is no whole number from 0"] += 1
         with guarded("step begin", session.dropped):
             session.begin_step(self._next, batch)
         self._next += 1
@@ -231,8 +249,7 @@ class FlightRecorder:
         session.tape.entry = None
         if session.desk.made and error is None:
             made, session.desk.made = session.desk.made, []
-            with guarded("on_incident", session.dropped):
-                self._react(made)
+            self._react(made)
 
     def _react(self, made: list[str]) -> None:
         """Do what `on_incident` asks for; the incident is on disk before it is told."""
@@ -243,13 +260,16 @@ class FlightRecorder:
         self._filing.flush()
         if wish == "raise":
             raise IncidentError(
-                f"incident {made[-1]}: flightrec bisect {made[-1]} --store {self._filing.url}"
+                f"incident {made[-1]}: flightrec bisect {made[-1]} --store {self._filing.store.url}"
             )
         if wish == "breakpoint":
             breakpoint()
         elif callable(wish):
             for incident in made:
-                wish(self._filing.store.open(incident))
+                try:
+                    wish(self._filing.store.open(incident))
+                except Exception:
+                    log.exception("on_incident failed for incident %s", incident)
 
     # What is said.
 
@@ -260,15 +280,16 @@ class FlightRecorder:
         parameters = sum(p.numel() for p in self._session.parameters.named.values())
         names = ", ".join(type(root).__name__ for root in self._roots.values())
         missing = [*description.not_captured, *self._session.unseen()]
-        more = [f"{entry['what']} ({entry['why']})" for entry in missing]
-        log.info(
-            "recording %s (%d modules, %d parameters) into %s%s%s",
+        more = [f"; not captured: {entry['what']} ({entry['why']})" for entry in missing]
+        more += [f"; note: {note}" for note in self._settings.not_yet()]
+        log.log(
+            logging.WARNING if more else logging.INFO,
+            "recording %s (%d modules, %d parameters) into %s%s",
             names,
             modules,
             parameters,
-            self._store,
-            "; not captured: " + "; ".join(more) if more else "",
-            "".join(f"; note: {note}" for note in self._settings.not_yet()),
+            self._store.url,
+            "".join(more),
         )
 
     def _sum_up(self, session: Session, filing: Filing, *, done: bool) -> None:
@@ -276,12 +297,14 @@ class FlightRecorder:
         wall = time.perf_counter() - self._began
         self._ended = session
         log.info(
-            "recorded %d step%s, %d incident%s; recording took %.2f s, %.1f%% of the run%s%s",
+            "recorded %d step%s, %d incident%s; recording took %.2f s, %.2f ms a step, "
+            "%.1f%% of the run%s%s",
             session.steps,
             "" if session.steps == 1 else "s",
             filing.written,
             "" if filing.written == 1 else "s",
             session.cost,
+            1000 * session.cost / max(session.steps, 1),
             100 * session.cost / wall,
             "; not kept: " + ", ".join(f"{why} x{n}" for why, n in dropped.items())
             if dropped

@@ -638,3 +638,66 @@ def test_numbers_given_by_the_user_may_jump(tmp_path):
                 model(batch["x"]).sum().backward()
                 optimizer.step()
     assert len(recorder.incidents) == 1
+
+
+@pytest.mark.parametrize("store", [None, 3, "", "s3//x:y://z"])
+def test_a_store_that_is_none_is_refused_at_construction(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, LookupError)):
+        FlightRecorder(store, model=nn.Linear(1, 1))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", ["x", -5, 2.5, True])
+def test_a_wrong_step_number_is_counted_and_the_run_goes_on(tmp_path, number):
+    model, _ = make()
+    with FlightRecorder(tmp_path, model=model) as recorder, recorder.step(step=number):
+        model(torch.full((2, 4), math.nan))
+    (manifest,) = manifests(tmp_path)
+    assert manifest["step"] == 0
+    assert manifest["dropped"] == {"step= that is no whole number from 0": 1}
+
+
+def test_a_model_inside_a_recorded_one_is_refused_too(tmp_path):
+    model, _ = make()
+    with (
+        FlightRecorder(tmp_path, model=model.inp),
+        pytest.raises(ValueError, match="already being recorded"),
+        FlightRecorder(tmp_path, model=model),
+    ):
+        pass
+
+
+def test_an_incident_that_cannot_be_written_is_an_error_in_the_log(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("flightrec.incident.writer.RESERVE_BYTES", 1 << 62)
+    model, _ = make()
+    with FlightRecorder(tmp_path, model=model) as recorder, recorder.step():
+        recorder.capture(3)
+    assert recorder.incidents == []
+    (line,) = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert "could not be written" in line.getMessage()
+
+
+def test_a_reaction_that_fails_is_said_and_stops_nothing(tmp_path, caplog):
+    def page(incident):
+        raise ConnectionError("my paging hook is broken")
+
+    model, optimizer = make()
+    with FlightRecorder(tmp_path, model=model, optimizer=optimizer, on_incident=page) as recorder:
+        losses = train(recorder, model, optimizer, batches(4, bad=[1]))
+    assert len(losses) == 4
+    assert "paging hook" in caplog.text
+
+
+def test_a_batch_of_millions_of_numbers_is_not_looked_through(tmp_path):
+    model, _ = make()
+    numbers = list(range(3_000_000))
+    with FlightRecorder(tmp_path, model=model) as recorder:
+        for _ in range(3):
+            with recorder.step(numbers):
+                model(torch.ones(2, 4))
+        with recorder.step(numbers):
+            recorder.capture("look")
+    (manifest,) = manifests(tmp_path)
+    assert "batch" in {entry["what"].split(":")[0] for entry in manifest["not_captured"]}
+    assert len(str(manifest["segment"]["batch"])) < 1_000

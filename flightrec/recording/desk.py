@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flightrec.recording.judge import Judge
     from flightrec.recording.meter import Meter
     from flightrec.recording.tape import Tape
-    from flightrec.types import Finding, Json, Site, StepRecord
+    from flightrec.types import Finding, Json, StepRecord
 
 
 class Desk:
@@ -165,7 +165,7 @@ class Desk:
             unrecorded=self._tape.not_captured,
             dropped=self._dropped,
         )
-        if not self._filing.submit(draft, _where(site, error)):
+        if not self._filing.submit(draft, _where(finding, error)):
             return None
         self._judge.report(kind, site, commit, incident)
         self.made.append(incident)
@@ -202,7 +202,11 @@ class Desk:
         return list(self._parameters.gradients()), None
 
 
-def _where(site: Site | None, error: BaseException | None) -> str:
-    if site is not None:
+def _where(finding: Finding | None, error: BaseException | None) -> str:
+    """Say for the log where it showed."""
+    if finding is not None and finding.site is not None:
+        site = finding.site
         return f"{site.module or 'the model'} ({site.kind}{f' {site.leaf}' if site.leaf else ''})"
+    if finding is not None:
+        return f"the step ({finding.text})"
     return "the step" if error is None else f"the step ({type(error).__name__})"

@@ -15,6 +15,7 @@ from flightrec.recording.identity import (
     exception_json,
     optimizers_json,
     rank_and_world,
+    scaler_json,
     step_fn_json,
 )
 from flightrec.tree import number
@@ -62,6 +63,7 @@ class Dossier:
         settings: Settings,
         run: Run,
         *,
+        scaler: Any,
         step_fn: Callable[..., Any] | None,
         generators: Generators,
         state: StateProbe,
@@ -73,6 +75,7 @@ class Dossier:
         self._optimizers = optimizers
         self._settings = settings
         self._run = run
+        self._scaler = scaler
         self._step_fn = step_fn
         self._step_fn_json = step_fn_json(step_fn)
         self._generators = generators
@@ -130,7 +133,7 @@ class Dossier:
             "run": self._run.as_json(),
             "findings": _findings(what.findings),
             "environment": collect().as_json(),
-            "options": self._settings.to_json(),
+            "options": {**self._settings.to_json(), "scaler": scaler_json(self._scaler)},
             "detectors": [config_of(detector) for detector in self._detectors],
             "model": model,
             "step_fn": self._step_fn_json,

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from flightrec.background import Background
 from flightrec.incident.keys import recording_key
-from flightrec.stores import open_store
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from flightrec.recording.capture import Draft
@@ -30,13 +28,10 @@ CLOSE_SECONDS = 300.0
 class Filing:
     """The incidents of one run: numbered, bounded, written in order."""
 
-    def __init__(
-        self, store: str | os.PathLike[str], *, limit: int, late: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, store: Store, *, limit: int, late: Callable[[], dict[str, Any]]) -> None:
         """Write into `store` at most `limit` incidents; `late()` adds manifest entries."""
-        self.url = str(store)
-        self.store: Store = open_store(self.url)
-        self.store.prepare()
+        self.store = store
+        store.prepare()
         self.incidents: list[str] = []
         self.dropped: Counter[str] = Counter()
         self.written = 0
@@ -84,8 +79,9 @@ class Filing:
             where,
             time.perf_counter() - started,
             draft.id,
-            self.url,
+            self.store.url,
         )
 
     def _failed(self, fault: Exception) -> None:
+        log.error("an incident could not be written: %s", fault)
         self.dropped[f"incident not written: {type(fault).__name__}: {fault}"] += 1

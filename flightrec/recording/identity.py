@@ -104,6 +104,28 @@ def optimizers_of(optimizer: object) -> dict[str, Any]:
     return named
 
 
+def store_of(store: object) -> str:
+    """Return the folder or URL; raises `UsageError` for what is neither."""
+    if not isinstance(store, (str, os.PathLike)) or not os.fspath(store):
+        raise UsageError(f"store must be a folder or a URL, got {store!r:.80}")
+    return str(os.fspath(store))
+
+
+def scaler_of(scaler: object) -> Any:
+    """Return the loss scaler; raises `UsageError` for what has no `get_scale`."""
+    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+        raise UsageError(f"scaler must be a torch.amp.GradScaler, got {scaler!r:.80}")
+    return scaler
+
+
+def scaler_json(scaler: Any) -> dict[str, Any] | None:
+    """Return class and present scale of the loss scaler."""
+    if scaler is None:
+        return None
+    kind = type(scaler)
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", "scale": number(scaler.get_scale())}
+
+
 def optimizers_json(
     optimizers: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]
 ) -> list[dict[str, Any]]:

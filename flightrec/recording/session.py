@@ -87,6 +87,7 @@ class Session:
         filing: Filing,
         *,
         detectors: Sequence[Detector],
+        scaler: Any,
         step_fn: Callable[..., Any] | None,
     ) -> None:
         """Build everything around `roots`; nothing is hooked before `start`."""
@@ -118,6 +119,7 @@ class Session:
             optimizers,
             settings,
             run,
+            scaler=scaler,
             step_fn=step_fn,
             generators=self.generators,
             state=self.state,
@@ -314,7 +316,7 @@ class Session:
             self.parameters.measure_of(optimizer, self.tape.slab)
             return
         self.meter.begin("optimizer")
-        if not self.tape.backwards:
+        if self.tape.segment.calls and not self.tape.backwards:
             self.tape.missed_backward()
         if self.desk.suspicious or self.tape.slab.pending:
             self.desk.look(update=True)

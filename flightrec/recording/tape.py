@@ -19,6 +19,7 @@ from flightrec.buffers.ring import (
 from flightrec.buffers.slab import Slab
 from flightrec.describing import ReplayableEncoder
 from flightrec.tree import TensorTable, leaves
+from flightrec.tree.leaves import MAX_ITEMS
 from flightrec.types import Site, public_name
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class Tape:
         else:
             table = TensorTable(copy=False)
             self._dropped["inputs kept by reference: over ring_bytes"] += 1
-        encoder = ReplayableEncoder(table, modules=self._modules)
+        encoder = ReplayableEncoder(table, modules=self._modules, max_items=MAX_ITEMS)
         node = encoder.encode(value, name=name)
         table.freeze()
         for missing in encoder.not_captured:

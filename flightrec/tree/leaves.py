@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict, deque
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,9 @@ _CLOSED = frozenset({torch.nn.Module, type, Enum})
 
 MAX_DEPTH = 32
 """Containers inside containers that are looked into."""
+
+MAX_ITEMS = 20_000
+"""Items of a list, tuple or queue that are looked at; a longer one is data of the user's own."""
 
 
 def leaves(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -72,9 +76,9 @@ def _children(value: Any) -> list[tuple[str, Any]]:
     if tuple in chain:
         return _of_tuple(kind, value)
     if list in chain:
-        return [(f"[{i}]", child) for i, child in enumerate(list.__iter__(value))]
+        return _numbered(list.__iter__(value))
     if deque in chain:
-        return [(f"[{i}]", child) for i, child in enumerate(deque.__iter__(value))]
+        return _numbered(deque.__iter__(value))
     if not _CLOSED.isdisjoint(chain) or why_opaque(kind) is not None:
         return []
     held, slots = state_of(value)
@@ -90,4 +94,9 @@ def _of_tuple(kind: type, value: tuple[Any, ...]) -> list[tuple[str, Any]]:
         return [
             (f".{name}", child) for name, child in zip(names, tuple.__iter__(value), strict=False)
         ]
-    return [(f"[{i}]", child) for i, child in enumerate(tuple.__iter__(value))]
+    return _numbered(tuple.__iter__(value))
+
+
+def _numbered(items: Iterator[Any]) -> list[tuple[str, Any]]:
+    first = enumerate(islice(items, MAX_ITEMS))
+    return [(f"[{i}]", child) for i, child in first if type(child) not in _ATOMS]
