@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
-from flightrec.errors import CannotRebuildError, CodeMissingError, FlightrecError, UsageError
+from flightrec.errors import CannotRebuildError, FlightrecError, UsageError
+from flightrec.factory import load_factory
 from flightrec.needs import needs_of
 from flightrec.structure import rebuild
 from replay.decoding import SegmentDecoder, Tensors
@@ -43,6 +43,9 @@ class Prepared:
 
     notes: tuple[str, ...] = ()
     """What differs from the recorded run."""
+
+    changed: tuple[str, ...] = ()
+    """Classes and functions whose text differs from the recorded one."""
 
 
 def prepare(
@@ -90,6 +93,7 @@ def prepare(
         device=device,
         refresh=state.fresh,
         notes=tuple(notes + problem),
+        changed=tuple(trust.changed),
     )
 
 
@@ -110,10 +114,11 @@ def device_here(device: torch.device | str) -> torch.device:
 def models_of(model: Model) -> dict[str, nn.Module]:
     """Return root key to module of what a user gives; a name is imported, a factory called.
 
-    Raises `UsageError` for a name that is no `package.module:factory` and for what makes no
-    module, `CodeMissingError` where it cannot be imported.
+    Names are looked for below the current folder first, and may start with a file:
+    `path/to/file.py:factory`. Raises `UsageError` for a name of another form and for what makes
+    no module, `CodeMissingError` where it cannot be imported.
     """
-    made = _factory(model) if isinstance(model, str) else model
+    made: Any = load_factory(model) if isinstance(model, str) else model
     if not isinstance(made, (nn.Module, Mapping)) and callable(made):
         made = made()
     if isinstance(made, nn.Module):
@@ -121,20 +126,6 @@ def models_of(model: Model) -> dict[str, nn.Module]:
     if isinstance(made, Mapping) and all(isinstance(each, nn.Module) for each in made.values()):
         return {str(key): each for key, each in made.items()}
     raise UsageError(f"--model must give a module or a dict of modules, got {type(made).__name__}")
-
-
-def _factory(name: str) -> Any:
-    """Import `package.module:attribute`; the user named it, so the user trusts it."""
-    module, _, path = name.partition(":")
-    if not module or not path:
-        raise UsageError(f"--model takes package.module:factory, got {name!r}")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as fault:
-        raise CodeMissingError(f"--model {name} cannot be imported: {fault}") from fault
-    return found
 
 
 def _values(segment: Mapping[str, Any]) -> list[Any]:

@@ -11,13 +11,16 @@ from replay.fidelity import agree, compare
 from replay.recurrence import recurs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flightrec.types import Status
     from replay.engine import Engine, Trace
     from replay.episode import Episode
     from replay.fidelity import Comparison
     from replay.recurrence import Recurrence
+
+NAMED = 4
+"""Changed classes and functions that are named; more are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +47,30 @@ class Measured:
         return "diverged" if apart else "not_reproduced"
 
 
-def measure(engine: Engine, episode: Episode, manifest: Mapping[str, Any]) -> Measured:
-    """Run `episode` once, and once or twice more where bits differ from the recorded ones."""
+def measure(
+    engine: Engine,
+    episode: Episode,
+    manifest: Mapping[str, Any],
+    *,
+    changed: Sequence[str] = (),
+) -> Measured:
+    """Run `episode` once, and once or twice more where bits differ from the recorded ones.
+
+    `changed` names code that is not what was recorded: where anything differs it is to blame,
+    before any machine.
+    """
     started = time.perf_counter()
     trace = engine.run(episode)
     comparison = compare(episode, trace)
     runs, evidence = 1, []
     if comparison.outputs != "bit_exact":
         runs, same = 2, agree(trace, engine.run(episode))
-        evidence.append(_machine_or_chance(same=same))
+        evidence.append(_machine_or_chance(changed, same=same))
     elif comparison.gradients not in ("bit_exact", "none", "unavailable"):
         trace, comparison, runs = _gradients_again(engine, episode, trace)
     recurrence = recurs(manifest, episode, trace, comparison, engine.models)
+    if changed and (comparison.outputs != "bit_exact" or not recurrence.again):
+        evidence.append(_code(changed, recurrence))
     return Measured(
         trace=trace,
         comparison=comparison,
@@ -87,13 +102,24 @@ def _gradients_again(
     return trace, compare(episode, trace, again=again), runs + 1
 
 
-def _machine_or_chance(*, same: bool) -> Evidence:
+def _machine_or_chance(changed: Sequence[str], *, same: bool) -> Evidence:
+    between = "in the code, which has changed" if changed else "between the machines or settings"
     text = (
-        "two replays agree to the bit, so the difference lies between the machines or settings"
+        f"two replays agree to the bit, so the difference lies {between}"
         if same
         else "two replays differ from each other, so this step is not deterministic here"
     )
     return Evidence(kind="determinism", text=text, value=same)
+
+
+def _code(changed: Sequence[str], recurrence: Recurrence) -> Evidence:
+    names = ", ".join(changed[:NAMED]) + (", ..." if len(changed) > NAMED else "")
+    effect = "the failure is gone" if recurrence.again is False else "numbers differ"
+    return Evidence(
+        kind="code",
+        text=f"the code has changed since: {names}; {effect}",
+        value=len(changed),
+    )
 
 
 def _evidence(

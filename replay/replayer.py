@@ -138,11 +138,13 @@ class Replayer:
     def bisect(self) -> Verdict:
         """Run the incident again and find what made its first bad value.
 
-        Where nothing is found the culprit's fields stay empty and the status says that the
-        failure was not reproduced, unless it was worse.
+        The status is what `run` says. Where nothing is found the culprit's fields stay empty;
+        so they do where other numbers came out and the failure did not: recorded gradients that
+        are fed into another computation would blame whatever they meet first.
         """
         judged = self.run()
-        if self._is_empty():
+        elsewhere = judged.fidelity == "diverged" and judged.status != "reproduced"
+        if self._is_empty() or elsewhere:
             return judged
         started = time.perf_counter()
         prepared = self.prepared
@@ -152,15 +154,8 @@ class Replayer:
         seconds = judged.seconds + time.perf_counter() - started
         if culprit is not None:
             return replace(_with(culprit, judged), seconds=seconds)
-        if judged.status != "reproduced":
-            return replace(judged, seconds=seconds)
         nothing = Evidence(kind="search", text="no single value was found that made it fail")
-        return replace(
-            judged,
-            status="not_reproduced",
-            evidence=(*judged.evidence, nothing),
-            seconds=seconds,
-        )
+        return replace(judged, evidence=(*judged.evidence, nothing), seconds=seconds)
 
     def _is_empty(self) -> bool:
         """Is there nothing to run: no call was seen, and no `step_fn` would make one?"""
@@ -196,7 +191,12 @@ class Replayer:
 
     def _measured_here(self) -> Measured:
         with self.recorded.applied():
-            return measure(self.engine, self.prepared.episode, self.incident.manifest)
+            return measure(
+                self.engine,
+                self.prepared.episode,
+                self.incident.manifest,
+                changed=self.prepared.changed,
+            )
 
     def _out_of_memory(self, measured: Measured) -> bool:
         """Did the device run out of memory where the recorded run did not?"""

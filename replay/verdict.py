@@ -48,8 +48,13 @@ def to_json(verdict: Verdict) -> dict[str, Json]:
     return {name: _plain(getattr(verdict, name)) for name in FIELDS}
 
 
-def exit_code(verdict: Verdict) -> int:
-    """Return 0 where the failure was reproduced, 3 where this cannot be told, else 1."""
+def exit_code(verdict: Verdict, *, searched: bool = False) -> int:
+    """Return 0 where the failure was reproduced, 3 where this cannot be told, else 1.
+
+    After a search (`bisect`) it takes a culprit to be 0: a phase at least.
+    """
+    if searched and verdict.status == "reproduced" and verdict.phase is None:
+        return 1
     return {"reproduced": 0, "unsupported": 3}.get(verdict.status, 1)
 
 

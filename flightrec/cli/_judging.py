@@ -56,7 +56,7 @@ def judge(
         render(verdict, incident, sys.stdout)
         if place.store is not None:
             keep(place.store, verdict, command, replaying.device)
-    return exit_code(verdict)
+    return exit_code(verdict, searched=command == "bisect")
 
 
 def restart(incident: Incident) -> None:

@@ -122,20 +122,26 @@ def verdict(**changes):
 
 
 @pytest.mark.parametrize(
-    ("status", "code"),
-    [("reproduced", 0), ("not_reproduced", 1), ("diverged", 1), ("unsupported", 3)],
+    ("status", "phase", "codes"),
+    [
+        ("reproduced", "loss", (0, 0)),
+        ("reproduced", None, (0, 1)),
+        ("not_reproduced", None, (1, 1)),
+        ("diverged", None, (1, 1)),
+        ("unsupported", None, (3, 3)),
+    ],
 )
-def test_the_status_decides_the_exit_code(status, code, run, overflow, monkeypatch):
+def test_status_and_culprit_decide_the_exit_code(status, phase, codes, run, overflow, monkeypatch):
     class Replayer:
         notes = ("recorded on H100, replayed on the CPU",)
 
         def run(self):
-            return verdict(incident_id=overflow, status=status)
+            return verdict(incident_id=overflow, status=status, phase=phase)
 
         bisect = run
 
     monkeypatch.setattr(_judging, "load", lambda *args, **kwargs: Replayer())
-    for command in ("replay", "bisect"):
+    for command, code in zip(("replay", "bisect"), codes, strict=True):
         with pytest.raises(SystemExit) as left:
             main([command])
         assert left.value.code == code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -131,9 +133,30 @@ def test_ways_to_name_a_model():
             models_of(wrong)
     with pytest.raises(UsageError, match="got int"):
         models_of("tests.replay.networks:make_nothing")
-    for gone in ("tests.replay.networks:gone", "nowhere_at_all:make"):
-        with pytest.raises(CodeMissingError, match=gone):
+    for gone, what in (("tests.replay.networks:gone", "gone"), ("no_such:make", "no_such")):
+        with pytest.raises(CodeMissingError, match=what):
             models_of(gone)
+
+
+def test_a_model_in_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "my_factories").mkdir()
+    for name in ("beside_me.py", "my_factories/inner.py"):
+        (tmp_path / name).write_text(
+            "from torch import nn\ndef make():\n    return nn.Identity()\n"
+        )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    for name in (
+        "beside_me:make",
+        "my_factories.inner:make",
+        "beside_me.py:make",
+        str(tmp_path / "my_factories" / "inner.py") + ":make",
+    ):
+        assert type(models_of(name)[""]) is nn.Identity
+    with pytest.raises(CodeMissingError, match="not there"):
+        models_of("gone.py:make")
+    for name in ("beside_me", "my_factories.inner", "my_factories", "inner"):
+        sys.modules.pop(name, None)
 
 
 def test_devices():

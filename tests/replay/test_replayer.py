@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
+import linecache
 import logging
+import sys
 
 import pytest
 import torch
@@ -264,8 +268,66 @@ def test_a_model_that_computes_something_else_diverges(record):
 def test_what_cannot_be_found_is_told(record):
     store = record(networks.plain)
     found = replay.load(store).bisect()
-    assert (found.status, found.phase, exit_code(found)) == ("not_reproduced", None, 1)
+    assert (found.status, found.phase) == ("reproduced", None)
+    assert (exit_code(found), exit_code(found, searched=True)) == (0, 1)
     assert evidence(found, "search")
+
+
+def test_a_loss_made_outside_is_a_finding(record):
+    found = replay.load(record(networks.nan_loss, capture=False)).bisect()
+    assert (found.status, found.phase, found.module) == ("reproduced", "loss", None)
+    assert exit_code(found, searched=True) == 0
+
+
+RATIO = """from torch import nn
+class Ratio(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(3, 3, bias=False), nn.Linear(3, 2)
+    def forward(self, x):
+        y = self.before(x)
+        return self.after(y / EXPRESSION)
+"""
+
+
+def test_changed_code_that_mends_it_gets_nobody_blamed(tmp_path, monkeypatch):
+    file = tmp_path / "ratio_network.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def module(expression):
+        file.write_text(RATIO.replace("EXPRESSION", expression))
+        sys.modules.pop(file.stem, None)
+        linecache.checkcache()
+        importlib.invalidate_caches()
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        sys.modules[file.stem] = made = importlib.util.module_from_spec(spec)
+        exec(compile(file.read_text(), str(file), "exec"), vars(made))
+        return made
+
+    model = module("y.norm()").Ratio()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    store = str(tmp_path / "store")
+    with FlightRecorder(store, model=model, optimizer=optimizer) as recorder:
+        for number in range(3):
+            batch = torch.ones(4, 3) * (number < LAST)
+            with recorder.step(batch):
+                loss = model(batch).square().mean()
+                recorder.loss(loss)
+                loss.backward()
+                optimizer.step()
+    assert replay.load(store).bisect().op == "aten.div.Tensor"
+    module("(y.norm() + 1)")
+    replayer = replay.load(store)
+    for found in (replayer.run(), replayer.bisect()):
+        assert (found.status, found.fidelity, found.phase) == ("diverged", "diverged", None)
+        assert not found.confirmed
+        assert exit_code(found, searched=True) == 1
+        assert evidence(found, "code") == [
+            "the code has changed since: ratio_network:Ratio; the failure is gone"
+        ]
+        assert not any("machines" in item.text for item in found.evidence)
+    sys.modules.pop(file.stem)
 
 
 def test_no_such_device(record):
