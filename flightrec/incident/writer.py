@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flightrec.incident.layout import Chunk
     from flightrec.types import Capture, StorageData, TensorRef
 
-RESERVE_BYTES: Final = 16 * 1024 * 1024
+RESERVE_BYTES: Final = 1024 * 1024
 """Free space that must be left beside the uncompressed size of an incident."""
 
 
@@ -107,7 +107,8 @@ def _check_room(final: Path, capture: Capture) -> None:
     free = shutil.disk_usage(final.parent).free
     if free < needed + RESERVE_BYTES:
         raise StoreError(
-            f"cannot write {final}: {needed + RESERVE_BYTES} bytes are needed, {free} are free"
+            f"cannot write {final}: {needed + RESERVE_BYTES} bytes are needed "
+            f"({RESERVE_BYTES} of them stay free), {free} are free"
         )
 
 

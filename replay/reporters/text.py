@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import unicodedata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from flightrec.stores import FOLDER
+from replay.compare import FARTHEST
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flightrec.types import Verdict
+
+LONGEST = 300
+"""Letters of a reason, or of one piece of evidence; an exception's message may be a page."""
+
+SHORTEST = 13
+"""Letters of an id that are printed at least: those that tell the time to the millisecond."""
 
 _KINDS = {
     "nan": "a NaN",
@@ -61,7 +71,7 @@ def lines(verdict: Verdict, incident: Any) -> Iterator[str]:
     yield f"Incident {verdict.incident_id}: {kind}, noticed in step {verdict.noticed_step}."
     reason = getattr(incident, "manifest", {}).get("reason")
     if reason:
-        yield f"  recorded because: {reason}"
+        yield f"  recorded because: {_cut(reason)}"
     yield f"{_STATUS[verdict.status]} ({_fidelity(verdict)})."
     if verdict.first_divergence is not None:
         yield f"  first difference: {verdict.first_divergence}"
@@ -72,7 +82,7 @@ def lines(verdict: Verdict, incident: Any) -> Iterator[str]:
         yield ""
         yield "Evidence:"
         for item in verdict.evidence:
-            yield f"  - {item.text}"
+            yield f"  - {_cut(item.text)}"
     yield ""
     yield "Next:"
     for command, purpose in _next(verdict, incident):
@@ -95,6 +105,8 @@ def _fidelity(verdict: Verdict) -> str:
     if gradients is None:
         gradients = f"gradients {_FIDELITY[verdict.gradients]}"
     apart = f", at most {verdict.max_ulp} ULP apart" if verdict.max_ulp else ""
+    if verdict.max_ulp == FARTHEST:
+        apart = ", a finite value against NaN or Inf"
     return f"{outputs}, {gradients}{apart}"
 
 
@@ -102,7 +114,7 @@ def _culprit(verdict: Verdict) -> Iterator[str]:
     """Say where the first bad value was made."""
     phase = _PHASES[verdict.phase] if verdict.phase else ""
     made = "" if verdict.step == verdict.noticed_step else f", in step {verdict.step} already"
-    yield f"It was made {phase}{made}."
+    yield f"It {'rose' if verdict.kind == 'exception' else 'was made'} {phase}{made}."
     if verdict.module is not None:
         name = verdict.module or "(the model itself)"
         kind = f" ({verdict.module_type})" if verdict.module_type else ""
@@ -116,17 +128,33 @@ def _culprit(verdict: Verdict) -> Iterator[str]:
         if verdict.source.code:
             yield f"            {verdict.source.code.strip()}"
     if verdict.sample is not None:
-        yield f"  sample    {verdict.sample} of the batch: another in its place cures the step"
-    if verdict.index is not None:
+        cured = any(item.kind == "sample" for item in verdict.evidence)
+        what = "another in its place cures the step" if cured else "it alone holds bad values"
+        yield f"  sample    {verdict.sample} of the batch: {what}"
+    if verdict.index:
         yield f"  element   {list(verdict.index)} is the first bad one"
-    sure = "yes, run alone it does it again" if verdict.confirmed else "no"
-    yield f"  confirmed {sure}"
+    yield f"  confirmed {_confirmed(verdict)}"
+
+
+def _confirmed(verdict: Verdict) -> str:
+    """Say what the experiments showed, no more."""
+    if not verdict.confirmed:
+        return "no"
+    shown = {item.kind for item in verdict.evidence if item.value is True}
+    if "isolated" in shown:
+        return "yes, run alone it does it again"
+    if "healed" in shown:
+        return "yes, with it made sound the step is healthy"
+    if "repeated" in shown:
+        return "yes, the step run once more does it again"
+    return "yes"
 
 
 def _next(verdict: Verdict, incident: Any) -> Iterator[tuple[str, str]]:
     """Yield commands that work as they stand, and what each is for."""
-    place = shlex.quote(_place(verdict, incident))
-    if verdict.status == "unsupported":
+    place = _place(verdict, incident)
+    searched = any(item.kind == "search" for item in verdict.evidence)
+    if verdict.status in ("unsupported", "diverged") or (verdict.phase is None and searched):
         yield f"flightrec show {place}", "what was recorded, and what was not"
     elif verdict.phase is None:
         yield f"flightrec bisect {place}", "name module, operator, line and sample"
@@ -136,9 +164,34 @@ def _next(verdict: Verdict, incident: Any) -> Iterator[tuple[str, str]]:
 
 
 def _place(verdict: Verdict, incident: Any) -> str:
-    """Return the incident's file, from here where it is below, or its id where it has none."""
+    """Return the words that choose the incident: its id, and its store or else its file."""
     path = getattr(incident, "path", None)
     if path is None:
-        return verdict.incident_id
-    full, here = Path(path).absolute(), Path.cwd()
+        return shlex.quote(verdict.incident_id)
+    full = Path(path).absolute()
+    day, incidents, root = full.parents[:3] if len(full.parents) > 2 else (full, full, full)
+    if incidents.name != FOLDER or not day.name.startswith("date="):
+        return shlex.quote(_from_here(full))
+    others = {each.stem for each in incidents.glob("date=*/[!.]*.h5")} - {full.stem}
+    store = Path(os.environ.get("FLIGHTREC_STORE", "incidents").removeprefix("local://"))
+    given = "" if store.absolute() == root else f" --store {shlex.quote(_from_here(root))}"
+    return f"{shlex.quote(_short(full.stem, others))}{given}"
+
+
+def _from_here(full: Path) -> str:
+    """Return a path relative to the current folder where it is below."""
+    here = Path.cwd()
     return str(full.relative_to(here) if full.is_relative_to(here) else full)
+
+
+def _short(id: str, others: set[str]) -> str:
+    """Return the beginning of an id that no other has."""
+    lengths = range(SHORTEST, len(id))
+    short = (id[:n] for n in lengths if not any(each.startswith(id[:n]) for each in others))
+    return next(short, id)
+
+
+def _cut(text: str) -> str:
+    """Return a text on one line, cut where it is very long."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[:LONGEST] + "..."

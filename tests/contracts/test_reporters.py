@@ -136,3 +136,60 @@ def test_commands_name_the_file_where_there_is_one(tmp_path, monkeypatch):
     assert f"flightrec bisect '{path}'" in rendered("text", PLAIN, incident)
     monkeypatch.chdir(tmp_path)
     assert "flightrec bisect 'my store/x.h5'" in rendered("text", PLAIN, incident)
+
+
+def test_commands_name_the_store_where_it_lies_in_one(tmp_path, monkeypatch):
+    monkeypatch.delenv("FLIGHTREC_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my store" / "incidents" / "date=2026-07-11"
+    folder.mkdir(parents=True)
+    path = folder / "01a22d12-e713-770d-be80-04da38ef0d6d.h5"
+    path.touch()
+    incident = SimpleNamespace(manifest={}, id=path.stem, path=path)
+    assert "bisect 01a22d12-e713 --store 'my store'   #" in rendered("text", PLAIN, incident)
+    (folder / "01a22d12-e713-770e-be80-04da38ef0d6d.h5").touch()
+    assert "bisect 01a22d12-e713-770d --store" in rendered("text", PLAIN, incident)
+    monkeypatch.setenv("FLIGHTREC_STORE", str(tmp_path / "my store"))
+    assert "bisect 01a22d12-e713-770d   #" in rendered("text", PLAIN, incident)
+
+
+def test_what_was_shown_is_said_and_no_more():
+    def sure(**changes):
+        return rendered("text", replace(FULL, **changes)).partition("confirmed ")[2].split("\n")[0]
+
+    def seen(kind):
+        return (Evidence(kind=kind, text="...", value=True),)
+
+    assert sure(evidence=seen("isolated")) == "yes, run alone it does it again"
+    for phase in ("data", "parameter"):
+        found = sure(phase=phase, op=None, evidence=seen("healed"))
+        assert found == "yes, with it made sound the step is healthy"
+    assert sure(evidence=seen("repeated")) == "yes, the step run once more does it again"
+    assert sure(confirmed=False) == "no"
+    assert "cures" not in rendered("text", FULL)
+    assert "cures" in rendered("text", replace(FULL, evidence=seen("sample")))
+
+
+def test_a_scalar_has_no_element():
+    assert "element" not in rendered("text", replace(FULL, index=()))
+
+
+def test_long_messages_are_cut_in_text_only():
+    evidence = (Evidence(kind="exception", text="x\ny " * 500),)
+    incident = SimpleNamespace(manifest={"reason": "z" * 5000}, id=PLAIN.incident_id)
+    verdict = replace(FULL, evidence=evidence)
+    assert max(map(len, rendered("text", verdict, incident).splitlines())) < 330
+    assert json.loads(rendered("json", verdict))["evidence"][0]["text"] == evidence[0].text
+
+
+def test_nan_against_a_number_has_no_distance():
+    text = rendered("text", replace(FULL, max_ulp=2**63 - 1))
+    assert "a finite value against NaN or Inf" in text
+    assert "ULP" not in text
+
+
+def test_a_search_is_not_advised_twice():
+    searched = (Evidence(kind="search", text="no single value was found"),)
+    assert "flightrec bisect" in rendered("text", PLAIN)
+    assert "flightrec show" in rendered("text", replace(PLAIN, evidence=searched))
+    assert "flightrec show" in rendered("text", replace(PLAIN, status="diverged"))
