@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import sys
 import unicodedata
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 Style: TypeAlias = Literal["table", "json", "csv"]
 
 WIDE = 100_000
-"""Columns of a table that is not printed on a terminal: nothing is cut off or wrapped."""
+"""Columns of a table that is not printed on a terminal: nothing is cut off or wrapped, unless
+COLUMNS asks for it."""
 
 WORD = 10
 """Letters that a column of words needs to be read."""
@@ -43,6 +45,12 @@ def plain(text: str) -> str:
         else {"\n": "\\n", "\t": " "}.get(character) or _escape(character)
         for character in text
     )
+
+
+def brief(text: str, most: int) -> str:
+    """Return text on one line, its white space collapsed, with at most `most` letters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def _escape(character: str) -> str:
@@ -82,8 +90,8 @@ def print_table(
 ) -> None:
     """Print a table; where the terminal is narrow, `shrink` columns lose their beginning.
 
-    Without `shrink` all columns are wrapped instead, and a table of too many columns becomes
-    one line per value.
+    Without `shrink` all columns are wrapped instead. A table that the terminal cannot hold
+    becomes one line per value.
     """
     out = console()
     cells = [[lines(row[name]) for name in columns] for row in rows]
@@ -106,6 +114,9 @@ def print_table(
             left += max(0, widths[n] - share)
             for line in cells:
                 line[n] = _ending(line[n], share)
+    if shrink and left < 0:
+        print_records(cells, columns)
+        return
     for name in columns:
         numbers = all(isinstance(row[name], (int, float)) for row in rows if row[name] is not None)
         table.add_column(
@@ -140,14 +151,17 @@ def _ending(text: str, width: int) -> str:
 
 
 def console() -> Console:
-    """Return where text goes: as wide as the terminal, or unbroken into a pipe."""
+    """Return where text goes: as wide as the terminal or COLUMNS, or unbroken into a pipe."""
+    asked = os.environ.get("COLUMNS", "")
+    width = int(asked) if asked.isdecimal() and int(asked) > 0 else None
+    bound = sys.stdout.isatty() or width is not None
     return Console(
         file=sys.stdout,
-        width=None if sys.stdout.isatty() else WIDE,
+        width=width if bound else WIDE,
         markup=False,
         highlight=False,
         emoji=False,
-        soft_wrap=not sys.stdout.isatty(),
+        soft_wrap=not bound,
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 from flightrec.catalog.rows import flatten, number
 from flightrec.cli._options import Chosen, incident_options
-from flightrec.cli._output import plain, print_json, print_table, size
+from flightrec.cli._output import brief, plain, print_json, print_table, size
 from flightrec.types import Site
 
 if TYPE_CHECKING:
@@ -23,6 +23,22 @@ STEP_COLUMNS = ("step", "loss", "grad norm", "lr", "updated", "seconds")
 
 MANY = 12
 """Lines of one kind that are shown; more are counted."""
+
+LONGEST = 300
+"""Letters of a message that are shown; an exception's may be a page."""
+
+FRAMES = 3
+"""Places of a traceback that are shown beside the user's own."""
+
+PHASES = {
+    "data": "in the batch",
+    "parameter": "in the weights or buffers",
+    "forward": "in the forward pass",
+    "loss": "outside every module",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer's step",
+}
+"""Where a culprit is that no module owns."""
 
 
 @click.command("show")
@@ -74,7 +90,7 @@ def head(incident: Incident) -> Iterator[str]:
     owner = "recorded by you" if incident.own else "not signed with a key of yours"
     yield f"{incident.id}: {manifest['kind']} in step {manifest['step']}"
     yield f"  where     {_where(manifest['site'])}"
-    yield f"  reason    {manifest['reason']}"
+    yield f"  reason    {brief(manifest['reason'], LONGEST)}"
     yield f"  captured  {manifest['created'][:19].replace('T', ' ')} UTC: {_holds(manifest)}"
     yield f"  run       {run['name']} (pid {run['pid']}): {' '.join(run['argv'])}"
     if code is not None:
@@ -84,10 +100,31 @@ def head(incident: Incident) -> Iterator[str]:
     yield f"            {size(incident.path.stat().st_size)}, {owner}"
     exception = manifest["segment"]["exception"]
     if exception is not None:
-        yield f"  raised    {exception['type']}: {exception['message']}"
-        for frame in exception["traceback"][-3:]:
-            yield f"            {frame['file']}:{frame['line']} {frame['code'].strip()}"
+        yield from _raised(exception)
     yield from _several("findings", [_finding(each) for each in manifest["findings"]])
+
+
+def _raised(exception: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was raised, the user's own place first, then the places nearest to it."""
+    # torch is loaded here: 1.2 s that the help of all commands does not have to wait.
+    from replay.frames import innermost
+    from replay.raised import Frame
+
+    frames = exception["traceback"]
+    places = [Frame(file=each["file"], line=each["line"], function="") for each in frames]
+    mine = innermost(places)
+    own = [each for each in frames if (each["file"], each["line"]) == mine][-1:]
+    others = [each for each in frames[-FRAMES:] if each not in own]
+    message = f"{exception['type']}: {exception['message']}"
+    yield f"  raised    {brief(message, LONGEST)}"
+    for frame in own:
+        yield f"  your line {_place(frame)}"
+    for frame in others:
+        yield f"            {_place(frame)}"
+
+
+def _place(frame: Mapping[str, Any]) -> str:
+    return f"{frame['file']}:{frame['line']} {frame['code'].strip()}"
 
 
 def steps(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -156,7 +193,7 @@ def _holds(manifest: Mapping[str, Any]) -> str:
 
 def _finding(finding: Mapping[str, Any]) -> str:
     where = "" if finding["site"] is None else f" at {_where(finding['site'])}"
-    what = finding["text"] or f"{finding['kind']}{where}"
+    what = brief(finding["text"] or f"{finding['kind']}{where}", LONGEST)
     return f"step {finding['step']}: {what} ({finding['detector']})"
 
 
@@ -169,7 +206,10 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    where = "" if row["module"] is None else f" in {row['module'] or '(root)'}"
+    where = PHASES.get(row["phase"], "") if row["module"] is None else None
+    if where is None:
+        where = f"in {row['module'] or '(root)'}"
     op = f", {row['op']}" if row["op"] else ""
-    made = f": {row['kind']} made{where}{op}" if row["phase"] else ""
+    verb = "raised" if row["kind"] == "exception" else "made"
+    made = f": {row['kind']} {verb} {where}{op}" if row["phase"] else ""
     return f"{row['judged']:%Y-%m-%d %H:%M} {row['command']}: {row['status']}{made}"

@@ -63,6 +63,10 @@ class Store(ABC):
     def path(self, id: str) -> Path:
         """Return the incident's file; raises `IncidentNotFoundError`."""
 
+    def paths(self) -> dict[str, Path]:
+        """Return the files of all incidents by id; a store may do this in one go."""
+        return {id: self.path(id) for id in self.ids()}
+
     @abstractmethod
     def put(self, capture: Capture, key: bytes | None = None) -> Path:
         """Write an incident, signed with `key`, and its rows; returns its file.

@@ -66,6 +66,10 @@ class LocalStore(flightrec.stores.Store):
             raise IncidentNotFoundError(f"no incident {id!r} in {self.url}")
         return found
 
+    def paths(self) -> dict[str, Path]:
+        """Return the files of all incidents by id."""
+        return self._paths()
+
     def put(self, capture: Capture, key: bytes | None = None) -> Path:
         """Write an incident, signed with `key`, and its rows; returns its file."""
         # torch is loaded here: 1.2 s that listing, querying and pruning do not have to wait.

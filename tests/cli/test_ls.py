@@ -3,7 +3,10 @@
 import csv
 import io
 
+import pytest
+
 from flightrec.cli.ls import prefixes
+from flightrec.testing.captures import make_capture
 from flightrec.testing.store_contract import make_verdict
 
 
@@ -54,6 +57,40 @@ def test_an_incident_without_rows_is_listed(run, store, incidents):
     found = run("ls")
     assert len(found.out.splitlines()) == 5
     assert run("ls", "--json").json[0]["kind"] is None
+
+
+def test_names_of_runs_cannot_break_the_table(run, store):
+    for name in ("first\nsecond\t\tthird", "x" * 500):
+        capture = make_capture()
+        capture.manifest["run"]["name"] = name
+        store.put(capture)
+    lines = run("ls").out.splitlines()
+    assert len(lines) == 4
+    assert "first second third" in lines[2]
+    assert "x" * 30 in lines[3]
+    assert "..." in lines[3]
+    assert max(map(len, lines)) < 150
+
+
+def test_the_width_of_the_terminal_is_honoured(run, store, incidents, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "78")
+    lines = run("ls").out.splitlines()
+    assert max(map(len, lines)) <= 78
+    assert len(lines) == 5
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "verdict" in run("ls").out
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("content", [b"", b"junk" * 50, None], ids=["empty", "junk", "cut"])
+def test_files_that_cannot_be_read_are_marked(content, known, run, store, incidents):
+    path = store.path(incidents[1].id)
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+    if not known:
+        for rows in (store.root / "catalog").rglob(f"{incidents[1].id}.parquet"):
+            rows.unlink()
+    lines = run("ls").out.splitlines()[2:]
+    assert ["unreadable: doctor" in line for line in lines] == [False, True, False]
 
 
 def test_prefixes_are_short_and_unique():

@@ -1,5 +1,7 @@
 """`flightrec show`."""
 
+from dataclasses import replace
+
 from flightrec.testing.captures import make_capture
 from flightrec.testing.store_contract import make_verdict
 
@@ -39,8 +41,45 @@ def test_an_exception_is_shown_with_its_line(run, store):
     segment = make_capture().manifest["segment"] | {"exception": RAISED}
     store.put(make_capture(kind="exception", segment=segment))
     out = run("show").out
-    assert "raised    IndexError: index 5 is out of range\\nfor size 3" in out
+    assert "raised    IndexError: index 5 is out of range for size 3" in out
     assert "train.py:12 x = t[i]" in out
+
+
+def frame(file, line, code="f()"):
+    return {"file": file, "line": line, "function": "f", "code": code}
+
+
+def test_the_users_own_line_comes_first(run, store):
+    torch_frames = [frame(f"/x/lib/python3.11/site-packages/torch/nn/f{n}.py", n) for n in range(9)]
+    own = frame("/home/me/train.py", 77, "  y = net(x)")
+    raised = RAISED | {"traceback": [frame("/home/me/main.py", 3), own, *torch_frames]}
+    store.put(
+        make_capture(
+            kind="exception", segment=make_capture().manifest["segment"] | {"exception": raised}
+        )
+    )
+    lines = run("show").out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("  raised"))
+    assert lines[at + 1] == "  your line /home/me/train.py:77 y = net(x)"
+    assert [line.split()[0].rpartition("/")[2] for line in lines[at + 2 : at + 5]] == [
+        "f6.py:6",
+        "f7.py:7",
+        "f8.py:8",
+    ]
+
+
+def test_long_messages_are_cut_in_text_only(run, store):
+    raised = RAISED | {"message": "long " * 1000}
+    segment = make_capture().manifest["segment"] | {"exception": raised}
+    store.put(make_capture(kind="exception", reason="long " * 1000, segment=segment))
+    assert max(map(len, run("show").out.splitlines())) < 400
+    assert run("show", "--json").json["exception"]["message"] == raised["message"]
+
+
+def test_a_culprit_without_a_module_has_a_place(run, store, incidents):
+    verdict = replace(make_verdict(incidents[0].id), kind="inf", phase="loss", module=None, op=None)
+    store.add_verdict(verdict, command="bisect")
+    assert "bisect: reproduced: inf made outside every module\n" in run("show", incidents[0].id).out
 
 
 def test_json_leaves_out_what_is_bulky(run, store, incidents):
