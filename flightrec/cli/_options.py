@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "incidents"
 
+STYLES = {"csv": "CSV", "json": "JSON", "table": "a table (the default)"}
+"""Ways to print rows, and what the help says of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
@@ -96,11 +99,15 @@ def listing_options(function: Function) -> Function:
     """Add `--store`, `--json`, `--csv` and `--table`; the command gets one `Listing`."""
 
     @functools.wraps(function)
-    def command(url: str, style: str | None, **others: Any) -> Any:
-        return function(Listing(url=url, style=cast("Style", style or "table")), **others)
+    def command(url: str, **others: Any) -> Any:
+        chosen = [style for style in STYLES if others.pop(f"as_{style}")]
+        if len(chosen) > 1:
+            raise click.UsageError(f"choose one of {' and '.join(f'--{each}' for each in chosen)}")
+        style = cast("Style", chosen[0] if chosen else "table")
+        return function(Listing(url=url, style=style), **others)
 
-    for style, what in (("csv", "CSV"), ("json", "JSON"), ("table", "a table (the default)")):
-        flag = click.option(f"--{style}", "style", flag_value=style, help=f"Print {what}.")
+    for style, what in STYLES.items():
+        flag = click.option(f"--{style}", f"as_{style}", is_flag=True, help=f"Print {what}.")
         command = flag(command)
     return store_option(command)
 

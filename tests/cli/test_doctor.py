@@ -1,5 +1,7 @@
 """`flightrec doctor`."""
 
+import os
+
 
 def wrong(found):
     return [check for check in found.json if not check["ok"]]
@@ -54,12 +56,32 @@ def test_a_key_that_others_can_read(run, store, monkeypatch, tmp_path):
     assert [check["name"] for check in wrong(found)] == ["key"]
 
 
-def test_without_a_store_the_installation_is_checked(run, tmp_path, monkeypatch):
+def test_a_store_that_is_not_there(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FLIGHTREC_STORE", raising=False)
-    found = run("doctor", "--json")
-    assert found.code == 0
+    for words in ((), ("--fix",), ("--json",)):
+        found = run("doctor", *words)
+        assert (found.code, found.err) == (4, run("ls").err)
     assert not (tmp_path / "incidents").exists()
+
+
+def test_what_was_mended_is_said(run, store, incidents, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    part = store.path(incidents[0].id).with_name(".x@another-host@77.part")
+    part.write_bytes(b"half")
+    os.utime(part, (0, 0))
+    store.path(incidents[1].id).unlink()
+    for rows in (store.root / "catalog" / "incidents").rglob(f"{incidents[2].id}.parquet"):
+        rows.unlink()
+    found = run("doctor", "--fix")
+    assert found.code == 0
+    fixed = [line for line in found.out.splitlines() if line.startswith("ok    fixed")]
+    assert len(fixed) == 3
+    assert f"{part.name} was left by a process that died; removed it" in fixed[0]
+    assert "is missing from the catalog; added it" in fixed[1]
+    assert "whose file is gone; removed it" in fixed[2]
+    assert not part.exists()
+    assert "fixed" not in run("doctor", "--fix").out
 
 
 def test_a_loose_file(run, store, incidents, tmp_path):

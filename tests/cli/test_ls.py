@@ -93,6 +93,14 @@ def test_files_that_cannot_be_read_are_marked(content, known, run, store, incide
     assert ["unreadable: doctor" in line for line in lines] == [False, True, False]
 
 
+@pytest.mark.parametrize("command", [("ls",), ("query", "SELECT 1")])
+def test_one_way_to_print(command, run, store, incidents):
+    found = run(*command, "--json", "--csv")
+    assert (found.code, "--csv and --json" in found.err) == (2, True)
+    assert run(*command, "--table", "--json").code == 2
+    assert run(*command, "--json", "--json").code == 0
+
+
 def test_prefixes_are_short_and_unique():
     assert prefixes([]) == []
     assert prefixes(["0123456789ab"]) == ["01234567"]
