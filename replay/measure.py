@@ -69,7 +69,7 @@ def measure(
     elif comparison.gradients not in ("bit_exact", "none", "unavailable"):
         trace, comparison, runs = _gradients_again(engine, episode, trace)
     recurrence = recurs(manifest, episode, trace, comparison, engine.models)
-    if changed and (comparison.outputs != "bit_exact" or not recurrence.again):
+    if changed and (comparison.outputs != "bit_exact" or recurrence.again is False):
         evidence.append(_code(changed, recurrence))
     return Measured(
         trace=trace,

@@ -36,6 +36,20 @@ def test_a_difference_is_told_from_chance(tape):
     assert {item.kind: item.value for item in found.evidence}["determinism"] is True
 
 
+def test_changed_code_is_blamed_for_a_difference_only(tape):
+    tape, episode = trained(tape)
+    outside = replace(episode, exception={"type": "KeyError"})
+    manifest = {**MANIFEST, "kind": "exception"}
+    same = measure(Engine(tape.weights), outside, manifest, changed=["m:F"])
+    assert "code" not in {item.kind for item in same.evidence}
+    with torch.no_grad():
+        tape.weights[""][0].weight += 1
+    apart = measure(Engine(tape.weights), outside, manifest, changed=["m:F"])
+    texts = {item.kind: item.text for item in apart.evidence}
+    assert texts["code"] == "the code has changed since: m:F; numbers differ"
+    assert texts["determinism"].endswith("the difference lies in the code, which has changed")
+
+
 def test_chance_is_recognised(tape):
     class Random(nn.Module):
         def __init__(self):
