@@ -291,7 +291,7 @@ MODELS = {
         nan="stages.1.blocks.0.mlp.fc2",
         zero="head.fc",
         overflow="stages.2.blocks.0.mlp.fc1",
-        op="aten.addmm",
+        op="aten.convolution",
     ),
     "swin": _timm(
         "swin_tiny_patch4_window7_224",
