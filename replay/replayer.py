@@ -20,6 +20,7 @@ from replay.engine import Engine
 from replay.history import remembered
 from replay.loader import device_here, prepare
 from replay.measure import Measured, measure
+from replay.update import spoiled_by_update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,9 +154,25 @@ class Replayer:
             culprit = bisect(self.engine, prepared.episode, prepared.controls, judged.kind, history)
         seconds = judged.seconds + time.perf_counter() - started
         if culprit is not None:
-            return replace(_with(culprit, judged), seconds=seconds)
+            found = replace(_with(culprit, judged), seconds=seconds)
+            return self._traced_to_update(found)
         nothing = Evidence(kind="search", text="no single value was found that made it fail")
         return replace(judged, evidence=(*judged.evidence, nothing), seconds=seconds)
+
+    def _traced_to_update(self, found: Verdict) -> Verdict:
+        """Say which update made the weights bad, where bad weights are to blame."""
+        if found.phase != "parameter":
+            return found
+        spoiled = spoiled_by_update(self.incident.manifest, *self.incident.stats())
+        if spoiled is None:
+            return found
+        return replace(
+            found,
+            phase="optimizer",
+            step=spoiled.step,
+            module=spoiled.module,
+            evidence=(spoiled.evidence, *found.evidence),
+        )
 
     def _is_empty(self) -> bool:
         """Is there nothing to run: no call was seen, and no `step_fn` would make one?"""

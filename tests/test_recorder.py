@@ -701,3 +701,32 @@ def test_a_batch_of_millions_of_numbers_is_not_looked_through(tmp_path):
     (manifest,) = manifests(tmp_path)
     assert "batch" in {entry["what"].split(":")[0] for entry in manifest["not_captured"]}
     assert len(str(manifest["segment"]["batch"])) < 1_000
+
+
+class Poison(torch.optim.SGD):
+    """Writes NaN into a weight at its third step, from gradients that are fine."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.count = getattr(self, "count", 0) + 1
+        if self.count == 3:
+            with torch.no_grad():
+                self.param_groups[0]["params"][0][0, 0] = math.nan
+
+
+@pytest.mark.parametrize("steps", [3, 6])
+def test_a_weight_that_the_update_spoils_is_captured_with_the_segment_that_shows_it(
+    tmp_path, steps, monkeypatch
+):
+    monkeypatch.setattr("flightrec.probes.parameters.SHARE_EVERY", 1)
+    model, _ = make()
+    optimizer = Poison(model.parameters(), lr=0.01)
+    with FlightRecorder(tmp_path, model=model, optimizer=optimizer) as recorder:
+        train(recorder, model, optimizer, batches(steps))
+    (manifest,) = manifests(tmp_path)
+    param = next(f for f in manifest["findings"] if ":param:" in f["site"])
+    assert (param["step"], param["site"]) == (2, "inp:param:weight#0")
+    last = steps == 3  # no step came after it
+    assert manifest["step"] == (2 if last else 3)
+    gone = "weights before the update" in {entry["what"] for entry in manifest["not_captured"]}
+    assert gone == last

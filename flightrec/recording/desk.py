@@ -60,6 +60,7 @@ class Desk:
         """Commit and diff, once they are known."""
 
         self._asked: tuple[str, str] | None = None
+        self._carried: list[Finding] = []
         self.begin_step()
 
     def begin_step(self) -> None:
@@ -68,8 +69,11 @@ class Desk:
         self.made: list[str] = []
         """Incidents of this step."""
 
-        self.pending = False
+        self.pending = bool(self._carried)
         """Was something found that has to be captured?"""
+
+        self._judge.findings += self._carried
+        self._carried = []
 
         self.suspicious = False
         """Is something pending, or a gradient not finite that a scaler may still skip?"""
@@ -90,6 +94,25 @@ class Desk:
         """Is an incident wanted of the weights there are now?"""
         return self.pending or (self._asked is not None and not self._tape.segment.updated)
 
+    def carry(self) -> bool:
+        """Leave a parameter that went bad in the update to the next segment; is it that?
+
+        The weights before the update are gone, and this step was healthy up to there: only the
+        next forward, with the weights as they are now, can be run again and show it.
+        """
+        found = [finding for finding in self._judge.findings if finding.level == "capture"]
+        sites = [finding.site for finding in found]
+        late = self.pending and self._tape.segment.updated
+        if not late or any(site is None or site.kind != "param" for site in sites):
+            return False
+        self.pending, self._carried = False, found
+        return True
+
+    @property
+    def waiting(self) -> bool:
+        """Is something carried to a step that has not come?"""
+        return bool(self._carried)
+
     def keep_gradients(self) -> None:
         """Copy the gradients as a backward left them, where they may be needed."""
         self._gradients = None
@@ -105,7 +128,7 @@ class Desk:
         self._tape.slab.read()
         record = self._meter.record()
         new = slice(self._looked_rows, None)
-        self._looked_rows = len(record.sites)
+        self._looked_rows = self._tape.slab.count
         fresh = (self._tape.backwards, len(self._tape.segment.calls), record.loss)
         if fresh == self._looked and not self.suspicious and finite(record.stats_SK[new]):
             return record

@@ -153,7 +153,12 @@ class Session:
         self.outlets.open(self.fire)
 
     def stop(self) -> None:
-        """Remove every hook."""
+        """Remove every hook; what was carried to a step that did not come is drafted as it is."""
+        last = next(reversed(tuple(self.ring)), None)
+        if self.desk.waiting and last is not None:
+            self.tape.entry = last
+            self.desk.begin_step()
+            self.desk.draft(None)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -219,7 +224,7 @@ class Session:
             self.parameters.measure_share(self.tape.slab)
         record = self.desk.look(update=self.meter.updated)
         seconds = self.tape.end_step()
-        if self.desk.wanted or isinstance(error, Exception):
+        if isinstance(error, Exception) or (self.desk.wanted and not self.desk.carry()):
             self.desk.draft(error)
         if error is not None:
             self._reset_probes()

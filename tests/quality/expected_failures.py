@@ -8,14 +8,13 @@ in `CULPRIT`; a test sees to that.
 from __future__ import annotations
 
 CULPRIT: dict[str, str] = {
-    "c23_adam_eps_fp16": "the bad value is made by the optimizer, whose step is not replayed yet",
+    "c23_adam_eps_fp16": "step and module are named, the operator is not: no update is replayed yet",
     "c25_clip_before_unscale_norm_overflow": "nothing watches for weights that stop moving yet",
     "c28_zero_grad_never_called": "gradients left over from earlier steps cannot be replayed yet",
 }
 """Kind, phase, step, module, operator or sample is not named as it should be."""
 
 REPLAY: dict[str, str] = {
-    "c23_adam_eps_fp16": "it shows after the update, so the weights before it are gone",
     "c25_clip_before_unscale_norm_overflow": "there is no incident to replay yet",
 }
 """The replay is not bit-exact."""
