@@ -59,8 +59,8 @@ def spoiled_by_update(
         module=bad[0][1].module,
         evidence=Evidence(
             kind="update",
-            text=f"after the update of step {step} {names[0]}{more} held NaN or Inf, while every gradient "
-            "of that step was finite; the update itself is not replayed",
+            text=f"after the update of step {step} {names[0]}{more} held NaN or Inf, while every "
+            "gradient of that step was finite; the update itself is not replayed",
             value=step,
         ),
     )
