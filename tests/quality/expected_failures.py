@@ -8,7 +8,7 @@ in `CULPRIT`; a test sees to that.
 from __future__ import annotations
 
 CULPRIT: dict[str, str] = {
-    "c23_adam_eps_fp16": "step and module are named, the operator is not: no update is replayed yet",
+    "c23_adam_eps_fp16": "step and module are named, the operator is not: updates are not replayed",
     "c25_clip_before_unscale_norm_overflow": "nothing watches for weights that stop moving yet",
     "c28_zero_grad_never_called": "gradients left over from earlier steps cannot be replayed yet",
 }
