@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -121,15 +121,25 @@ class LockedConnection:
         """Run so that Ctrl-C ends it: DuckDB 2.0 itself does not look for signals."""
         if threading.current_thread() is not threading.main_thread():
             return run()
-        with ThreadPoolExecutor(1, "flightrec-query") as pool:
-            future = pool.submit(run)
+        stop = threading.Event()
+        future: Future[Any] = Future()
+
+        def work() -> None:
             try:
-                return future.result()
-            except KeyboardInterrupt:
-                while not future.done():  # an interruption before DuckDB has begun is lost
-                    self._raw.interrupt()
-                    wait([future], timeout=0.1)
-                raise
+                future.set_result(None if stop.is_set() else run())
+            except BaseException as fault:
+                future.set_exception(fault)
+
+        thread = threading.Thread(target=work, name="flightrec-query", daemon=True)
+        try:
+            thread.start()
+            return future.result()
+        except KeyboardInterrupt:
+            stop.set()
+            while thread.is_alive():  # an interruption before DuckDB has begun is lost
+                self._raw.interrupt()
+                thread.join(0.1)
+            raise
 
 
 def connect_files(files: CatalogFiles) -> LockedConnection:
