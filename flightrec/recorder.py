@@ -318,8 +318,6 @@ class FlightRecorder:
             self._late["code"] = (
                 collect_code(diff_bytes=self._settings.diff_bytes) if self._settings.code else None
             )
-            if self._session is not None:
-                self._session.desk.code = self._late["code"]
 
     def _collected(self) -> dict[str, Any]:
         """Return the manifest entries that were found in the background."""

@@ -730,3 +730,29 @@ def test_a_weight_that_the_update_spoils_is_captured_with_the_segment_that_shows
     assert manifest["step"] == (2 if last else 3)
     gone = "weights before the update" in {entry["what"] for entry in manifest["not_captured"]}
     assert gone == last
+
+
+def test_a_place_is_told_once_however_late_the_commit_is_known(tmp_path, monkeypatch):
+    known = threading.Event()
+
+    def slow(**_):
+        known.wait(30)
+        return {
+            "repository": ".",
+            "commit": "c0ffee",
+            "dirty": False,
+            "diff": "",
+            "diff_truncated": False,
+        }
+
+    monkeypatch.setattr("flightrec.recorder.collect_code", slow)
+    model, _ = make()
+    with FlightRecorder(tmp_path, model=model.eval()) as recorder:
+        for number, batch in enumerate(batches(6, bad=[1, 4])):
+            with recorder.step(batch), torch.no_grad():
+                model(batch["x"])
+            if number == 2:
+                known.set()
+                recorder._environment.join()
+    (manifest,) = manifests(tmp_path)
+    assert manifest["fingerprint"] == "nan|:output:|c0ffee"

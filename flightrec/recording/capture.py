@@ -54,15 +54,21 @@ class Draft:
     records: tuple[StepRecord, ...] = ()
 
     def finish(self, late: Mapping[str, Any]) -> Capture:
-        """Hash and export; `late` holds manifest entries that were not ready before."""
+        """Hash and export; `late` holds manifest entries that were not ready before.
+
+        The fingerprint ends with the code version, which is one of them.
+        """
         storages, tensors = self.table.export()
         load = TensorLoader(tensors, lambda storage: storages[storage].data)
         for entry, index in self.hashed:
             entry["hash"] = tensor_hash(load(index))
         sites, stats_TSK = stack_statistics(self.records)
+        commit = (late.get("code") or {}).get("commit") or ""
+        manifest = {**self.manifest, **late}
+        manifest["fingerprint"] += f"|{commit}"
         return Capture(
             id=self.id,
-            manifest={**self.manifest, **late},
+            manifest=manifest,
             storages=storages,
             tensors=tensors,
             sites=sites,

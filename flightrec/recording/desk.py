@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flightrec.recording.judge import Judge
     from flightrec.recording.meter import Meter
     from flightrec.recording.tape import Tape
-    from flightrec.types import Finding, Json, StepRecord
+    from flightrec.types import Finding, StepRecord
 
 
 class Desk:
@@ -56,9 +56,6 @@ class Desk:
         """Is there an optimizer, as far as is known?"""
 
         self._dropped = dropped
-        self.code: Json = None
-        """Commit and diff, once they are known."""
-
         self._asked: tuple[str, str] | None = None
         self._carried: list[Finding] = []
         self.begin_step()
@@ -158,10 +155,9 @@ class Desk:
         asked, self._asked = self._asked, None
         kind, finding, reason = self._what(record, error, asked)
         site = finding.site if finding is not None else None
-        commit = self._commit()
         why = self._filing.refuses()
         if asked is None and why is None:
-            why = self._judge.repeats(kind, site, commit)
+            why = self._judge.repeats(kind, site)
         if why is not None:
             self._dropped[f"{kind}: {why}"] += 1
             return None
@@ -176,7 +172,7 @@ class Desk:
                 reason=reason,
                 finding=finding,
                 findings=tuple(self._judge.findings),
-                fingerprint=fingerprint(kind, site, commit),
+                fingerprint=fingerprint(kind, site),
                 error=error,
             ),
             record,
@@ -190,7 +186,7 @@ class Desk:
         )
         if not self._filing.submit(draft, _where(finding, error)):
             return None
-        self._judge.report(kind, site, commit, incident)
+        self._judge.report(kind, site, incident)
         self.made.append(incident)
         return incident
 
@@ -206,10 +202,6 @@ class Desk:
             return "exception", None, f"{type(error).__name__} left the step"
         assert asked is not None
         return "manual", None, asked[1]
-
-    def _commit(self) -> str:
-        commit = self.code.get("commit") if isinstance(self.code, dict) else None
-        return str(commit) if commit else ""
 
     def _kept_gradients(self) -> tuple[list[tuple[str, torch.Tensor]], str | None]:
         """Return gradients as the last backward left them, or none and why."""

@@ -106,22 +106,23 @@ class Judge:
             return kind_of(nonfinite, record), chosen
         return capturing[0].kind, capturing[0]
 
-    def repeats(self, kind: str, site: Site | None, code: str) -> str | None:
+    def repeats(self, kind: str, site: Site | None) -> str | None:
         """Return why this is no incident of its own, or None and remember it.
 
         One failure makes one incident: steps that stay bad without a healthy one in between
-        follow from it, and a fingerprint (kind, site, code version) is written once per run.
+        follow from it, and a fingerprint (kind and site; a run has one code version) is written
+        once per run.
         """
         family = FAMILIES.get(kind, kind)
         for opened in (family, "nonfinite"):
             if opened in self._open:
                 return f"follows from incident {self._open[opened]}"
-        seen = self._reported.get(fingerprint(kind, site, code))
+        seen = self._reported.get(fingerprint(kind, site))
         return None if seen is None else f"same fingerprint as incident {seen}"
 
-    def report(self, kind: str, site: Site | None, code: str, incident: str) -> None:
+    def report(self, kind: str, site: Site | None, incident: str) -> None:
         """Remember that an incident was made."""
-        self._reported[fingerprint(kind, site, code)] = incident
+        self._reported[fingerprint(kind, site)] = incident
         self._open[FAMILIES.get(kind, kind)] = incident
         self._new.add(FAMILIES.get(kind, kind))
 
@@ -154,7 +155,7 @@ class Judge:
         return {record.sites[row] for row in np.flatnonzero(bad_S)} - self._known_bad
 
 
-def fingerprint(kind: str, site: Site | None, code: str) -> str:
-    """Join kind, site without its call number, and code version."""
+def fingerprint(kind: str, site: Site | None) -> str:
+    """Join kind and site, without the number of the call."""
     where = "" if site is None else f"{site.module}:{site.kind}:{site.leaf}"
-    return f"{kind}|{where}|{code}"
+    return f"{kind}|{where}"

@@ -81,8 +81,8 @@ def steps(one, *records):
         one.begin_step()
         if one.look((), newest, {}):
             kind, finding = one.verdict(newest)
-            if one.repeats(kind, finding.site, "c0de") is None:
-                one.report(kind, finding.site, "c0de", f"i{newest.step}")
+            if one.repeats(kind, finding.site) is None:
+                one.report(kind, finding.site, f"i{newest.step}")
                 written.append(newest.step)
         one.end_step(newest)
     return written
@@ -110,17 +110,17 @@ def test_a_mask_that_stays_infinite_keeps_nothing_open():
     assert steps(one, record(0, inf=2), record(1, inf=2), record(2, inf=2)) == [1]
     one.begin_step()
     assert one.look((), record(3, inf=2), {})
-    assert one.repeats("zeroed", LOSS, "c0de") is None
+    assert one.repeats("zeroed", LOSS) is None
 
 
 def test_an_infinite_loss_keeps_the_failure_open():
     one = judge(Says(kind="inf", site=LOSS, when=lambda r: r.step == 0))
     steps(one, record(0, inf=1, site=LOSS), record(1, inf=1, site=LOSS))
-    assert one.repeats("nan", OUTPUT, "c0de") == "follows from incident i0"
+    assert one.repeats("nan", OUTPUT) == "follows from incident i0"
 
 
 def test_fingerprints_ignore_the_number_of_the_call():
     third = Site(module="a", kind="output", leaf="x", call=3)
     first = Site(module="a", kind="output", leaf="x")
-    assert fingerprint("nan", third, "c") == fingerprint("nan", first, "c")
-    assert fingerprint("nan", None, "c") != fingerprint("inf", None, "c")
+    assert fingerprint("nan", third) == fingerprint("nan", first)
+    assert fingerprint("nan", None) != fingerprint("inf", None)
